@@ -248,9 +248,6 @@ class HookBase(Intervention):
     def begin(self, *, is_again: bool) -> None:
         self.counted = HookCounts() if is_again else self.tally
 
-    def repeat(self) -> None:
-        self.counted = HookCounts()
-
     def act_on_each(self, value: Any, spot: HookSpot, place: Callable[[Tensor, int], TensorPlace]) -> Any:
         """Return `value`, an input or output, with the action applied to each selected tensor."""
         tensors = tensors_in(value)

@@ -84,9 +84,6 @@ class Intervention(Observer):
         """Called before each of several passes. `is_again`: with the input of the previous pass; then change
         everything as before, but count and collect nothing."""
 
-    def repeat(self) -> None:
-        """Called before another session over the same inputs: change everything again, count nothing."""
-
 
 class ForwardError(CannotRunError):
     """The model's own forward raised.

@@ -84,7 +84,7 @@ class ActivationStats(Row):
         std: divided by n.
         zero_fraction, near_zero_fraction: share of exact zeros, and of |x| below the stated threshold.
         quantiles: by their names, such as `p50`: the smallest value with at least p % of the values at or below
-            it. None if not requested.
+            it, rounded to bfloat16 (0.4 %). None if not requested.
         channels, dead_channels: None where the output has no channels; dead is zero over all images.
         dead_indices: which channels are dead, counted from 0; `dead_inherited`: how many of them were already
             dead in the output of the layer before, whose channels a pool, an activation or a batch norm passes

@@ -59,7 +59,7 @@ def measure(pairs: int | None) -> Iterator[Figure]:
     few = compare_calls(lambda: stats(_FEW), bare, pairs)
     yield few.at_most(f"`stats`, mean, std, min, max / {peer}", 1.3)
     quantiles = compare_calls(lambda: stats(replace(_FEW, quantiles=("p01", "p50", "p99"))), bare, pairs)
-    yield quantiles.at_most(f"`stats`, the same and three quantiles, two passes / {peer}", None)
+    yield quantiles.at_most(f"`stats`, the same and three quantiles / {peer}", None)
     floor = compare_calls(read_once, bare, pairs)
     yield floor.at_most(f"the floor: every activation summed, nothing else / {peer}", None)
     obvious = compare_calls(lambda: observe_obviously(model, pictures), bare, pairs)

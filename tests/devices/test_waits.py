@@ -74,7 +74,7 @@ MOST = {
     "control: a forward": 0,
     "stats, every column, 4 images at once": 2,
     "stats, every column, 2 batches read twice": 2 * 2,
-    "stats, quantiles": 2 * 2,
+    "stats, quantiles": 2,
     "stats --mode train": 2,
     "grads, one batch": 2,  # the first output, which is asked what it is, and all that was found
     "grads, 2 batches": 2 + 1,

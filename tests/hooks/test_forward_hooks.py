@@ -129,20 +129,6 @@ def test_a_parameter_that_is_written_to_is_put_back(unchanged: Check) -> None:
     assert_close(module(X), model()(X))
 
 
-def test_a_repeated_session_counts_and_collects_nothing() -> None:
-    module = model()
-    bound, said = bind(module, "add=1@head", "print@head", "save=x.safetensors@head")
-    for _ in range(2):
-        with HookSession(module, interventions=bound.interventions) as session:
-            output = session.run((X,))
-        assert_close(output, module(X) + 1)
-        for intervention in bound.interventions:
-            intervention.repeat()
-    assert [report.fired for report in bound.reports()] == [1, 1, 1]
-    assert len(said) == 1
-    assert list(bound.saved()["x.safetensors"]) == ["head"]
-
-
 def test_print_and_save_show_what_is_there() -> None:
     module = model(Tree)
     bound, said = bind(module, "save=x.safetensors@fuse", "pre:save=y.safetensors@fuse", "print[0]@fuse")

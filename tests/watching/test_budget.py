@@ -224,11 +224,7 @@ def test_each_optimizer_is_recorded_now_and_then_at_any_cost(monkeypatch):
     for report in heard.reports:
         found.setdefault(report.optimizer, []).extend([report.step] * report.is_recorded)
     together = [step for step in SCHEDULE if step < 32]
-    assert found == {
-        "SGD": [*together, 32],
-        "SGD#2": [*together, 56],
-        "SGD#3": [0, 1, 2, 3, 6, 12],
-    }
+    assert found == {"SGD": [*together, 32], "SGD#2": [*together, 56], "SGD#3": [0, 1, 2, 3, 6, 12]}
 
 
 def test_criteria_are_recorded_as_planned_without_time_for_the_layers(monkeypatch):

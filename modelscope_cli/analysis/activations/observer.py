@@ -1,8 +1,7 @@
 """Statistics of the inputs and of the activations of every layer over any number of images, none of them stored."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import Any
 from weakref import ReferenceType, ref
 
@@ -15,8 +14,8 @@ from modelscope_cli.analysis.blocks.blocks import ForEachBlock
 from modelscope_cli.analysis.outputs.degenerate import alike
 from modelscope_cli.analysis.outputs.output_kinds import leaves_of, main_leaf
 from modelscope_cli.analysis.statistics.moments import RANGE, Moments, Wanted
-from modelscope_cli.analysis.statistics.quantiles import SHORT, ValueCounts, buckets_of, quantiles_of
-from modelscope_cli.analysis.statistics.reduce import reduce_tensor, trailing_counts
+from modelscope_cli.analysis.statistics.quantiles import quantiles_of
+from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.errors import refuse_failed_device
 from modelscope_cli.hooks.fetch import Deferred, joined, numbers
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
@@ -150,60 +149,6 @@ def merge_into(merged: dict[Key, Activation], later: Iterable[Activation]) -> No
             merged[activation.key] = activation
 
 
-Tallies = dict[int, ValueCounts]
-"""Counts of the trailing digits of the values of one output, by bucket; the second pass gathers them."""
-
-
-def merge_all(before: Sequence[Tallies], later: Sequence[Tallies]) -> tuple[Tallies, ...]:
-    """Merge the counts of two batches, output by output."""
-    return tuple(
-        {bucket: tally.merge(new[bucket]) for bucket, tally in earlier.items()}
-        for earlier, new in zip(before, later, strict=True)
-    )
-
-
-class SecondPass(Observer):
-    """Gathers what quantiles need beside the first pass. `first`: its results, merged over all batches."""
-
-    def __init__(self, first: Mapping[Key, Activation], names: tuple[str, ...]) -> None:
-        self._buckets = {key: _buckets_of(activation, names) for key, activation in first.items()}
-        self._digits: dict[Key, dict[int, Tensor]] = {}  # of the current batch, still on the device
-
-    @property
-    def is_needed(self) -> bool:
-        return any(self._buckets.values())
-
-    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
-        for path, tensor in tensors_in(output):
-            key = (call.name, call.index, path)
-            if buckets := self._buckets.get(key):
-                digits = self._digits.setdefault(key, {})
-                for bucket, counts in trailing_counts(tensor, buckets).items():
-                    digits[bucket] = digits[bucket] + counts if bucket in digits else counts
-
-    def take(self) -> tuple[Tallies, ...]:
-        """Return the counts of a batch, in the order of the activations, and reset them."""
-        taken = joined(self._taken(key, buckets) for key, buckets in self._buckets.items())()
-        self._digits = {}
-        return tuple(taken)
-
-    def _taken(self, key: Key, buckets: Sequence[int]) -> Deferred[Tallies]:
-        digits = self._digits.get(key, {})
-
-        def finish(*counts: Tensor) -> Tallies:
-            tallies = [ValueCounts.of(one) for one in counts] or [ValueCounts.none() for _ in buckets]
-            return dict(zip(buckets, tallies, strict=True))
-
-        return Deferred(tuple(digits[bucket] for bucket in buckets if digits), finish)
-
-
-def _buckets_of(activation: Activation, names: tuple[str, ...]) -> tuple[int, ...]:
-    moments = activation.moments
-    if moments is None or activation.problem or activation.dtype in SHORT or moments.leading is None:
-        return ()
-    return buckets_of(names, moments.leading)
-
-
 class ActivationObserver(Observer):
     """Reduces every output of the observed calls to statistics."""
 
@@ -297,11 +242,9 @@ def observe_activations(
 ) -> list[Activation]:
     """Run every batch and return the statistics of the activations, in execution order.
 
-    A quantile needs its bucket among all images, so every batch is run a second time if one is wanted.
-
     Args:
-        over: iterates over the batches, the same in each pass; see `Blocks.over`.
-        interventions: change values on the way, in both passes.
+        over: iterates over the batches, see `Blocks.over`.
+        interventions: change values on the way.
         batch_norms: observes batch norms; with it, the model runs in train mode.
         family: as in `LoadedModel`; detection models need targets in train mode.
         entering: receives the statistics of the inputs.
@@ -310,17 +253,8 @@ def observe_activations(
     observer = ActivationObserver(wanted, is_innermost_only=selection.is_innermost_only)
     is_training = batch_norms is not None
 
-    def open_session(*observers: Observer) -> HookSession:
-        wanted, names = selection.wanted, selection.names
-        return HookSession(
-            model, observers, wanted=wanted, names=names, is_training=is_training, interventions=interventions
-        )
-
-    def run(session: HookSession, batch: Batch) -> Any:
-        return session.run(training_args(model, family, batch.args) if is_training else batch.args)
-
     def see(batch: Batch) -> BatchCapture:
-        output = run(session, batch)
+        output = session.run(training_args(model, family, batch.args) if is_training else batch.args)
         leaves = leaves_of(output) if alikes is not None and batch.n_images > 1 else ()
         scores = main_leaf(leaves)[1] if leaves else None
         found = () if scores is None or len(scores) != batch.n_images else (alike(scores, batch.args),)
@@ -329,30 +263,23 @@ def observe_activations(
         return BatchCapture(*joined([inputs, observer.take(), flags])())
 
     merged: dict[Key, Activation] = {}
-    with open_session(observer, *([batch_norms] if batch_norms else [])) as session:
+    with HookSession(
+        model,
+        [observer, *([batch_norms] if batch_norms else [])],
+        wanted=selection.wanted,
+        names=selection.names,
+        is_training=is_training,
+        interventions=interventions,
+    ) as session:
         for capture in over("activations", see, BatchCapture):
             if alikes is not None:
                 alikes.extend(capture.alike)
             if entering is not None:
                 merge_arguments(entering, capture.inputs)
             merge_into(merged, capture.outputs)
-    if wanted.quantiles:
-        second = SecondPass(merged, wanted.quantiles)
-
-        def look_again(batch: Batch) -> tuple[Tallies, ...]:
-            run(session, batch)
-            return second.take()
-
-        tallies: Sequence[Tallies] = [{}] * len(merged)
-        if second.is_needed:
-            for intervention in interventions:
-                intervention.repeat()
-            with open_session(second) as session:
-                tallies = reduce(merge_all, over("second pass", look_again, tuple[Tallies, ...]))
-        for activation, trailing in zip(merged.values(), tallies, strict=True):
-            moments = activation.moments
-            if moments and moments.leading and moments.n:
-                activation.quantiles = quantiles_of(wanted.quantiles, moments.leading, trailing)
+    for activation in merged.values():
+        if activation.moments and activation.moments.values:
+            activation.quantiles = quantiles_of(wanted.quantiles, activation.moments.values) or None
     return sorted(merged.values(), key=lambda activation: activation.call.order)
 
 

@@ -78,8 +78,7 @@ class Wanted:
     threshold: float = NEAR_ZERO
     channels: bool = True  # which channels were ever alive
     histogram: bool = True  # counts over at most 64 bins
-    # Of these names, `p50`; the first pass counts the leading digits of all values
-    quantiles: tuple[str, ...] = ()
+    quantiles: tuple[str, ...] = ()  # of these names, such as `p50`
 
 
 RANGE = Wanted(zero=False, near_zero=False, channels=False, histogram=False)
@@ -103,7 +102,7 @@ class Moments:
     # Per channel, whether any value was not zero; None where there are no channels.
     alive: tuple[bool, ...] | None = None
     histogram: Histogram | None = None  # None where not asked for or nothing finite was seen
-    leading: ValueCounts | None = None  # counts of values per bucket, for quantiles; None where not asked for
+    values: ValueCounts | None = None  # for quantiles; None where not asked for
 
     def merge(self, other: Self) -> Self:
         """Return the moments of both sets of values together."""
@@ -125,7 +124,7 @@ class Moments:
             histogram=self.histogram.merge(other.histogram)
             if self.histogram and other.histogram
             else self.histogram or other.histogram,
-            leading=self.leading.merge(other.leading) if self.leading and other.leading else None,
+            values=self.values.merge(other.values) if self.values and other.values else None,
         )
 
     @property

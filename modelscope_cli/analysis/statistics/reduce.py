@@ -20,8 +20,7 @@ from modelscope_cli.analysis.statistics.quantiles import (
     ValueCounts,
     even_sample,
     in_memory_order,
-    leading_digits,
-    trailing_digits,
+    value_counts,
 )
 from modelscope_cli.devices import widest_float
 from modelscope_cli.hooks.fetch import Deferred
@@ -47,7 +46,7 @@ def _reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moment
     is_whole = not wanted.quantiles and 0 < x.numel() <= WHOLE_UP_TO
     if is_whole and x.dtype == torch.float32 and (short := reduce_short([x], [channel_dim], wanted)[0]):
         return short
-    leading = ValueCounts.of(leading_digits(x)) if wanted.quantiles else None
+    values = ValueCounts.of(value_counts(x)) if wanted.quantiles else None
     x = x.to(_exact(x))
     flat = in_memory_order(x)
     n_nan = n_inf = 0
@@ -80,7 +79,7 @@ def _reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moment
         n_near_zero=scan.n_near_zero if wanted.near_zero else None,
         alive=_alive(x, channel_dim, scan, is_by_channel) if wanted.channels else None,
         histogram=_histogram(flat, scan.low, scan.high) if wanted.histogram and n else None,
-        leading=leading,
+        values=values,
     )
 
 
@@ -324,11 +323,6 @@ def reduce_tensor(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Deferre
     return reduce_on_device(x, channel_dim, wanted)
 
 
-def trailing_counts(x: Tensor, buckets: Sequence[int]) -> dict[int, Tensor]:
-    """Return the `trailing_digits` of any tensor; they stay on an accelerator."""
-    return trailing_digits(_unpacked(x), buckets)
-
-
 def _unpacked(x: Tensor) -> Tensor:
     return x.detach().dequantize() if x.is_quantized else x.detach()
 
@@ -364,7 +358,7 @@ def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Defe
         histogram = _histogram_on_device(y.to(wide), is_finite, low.to(wide), high.to(wide))
         tensors["exponent"], tensors["bins"] = histogram
     if wanted.quantiles:
-        tensors["leading"] = leading_digits(x)
+        tensors["values"] = value_counts(x)
     # Divided by a power of two, so that no square overflows or vanishes
     largest = torch.maximum(high, -low).to(torch.float32).clamp(2.0**-126, 2.0**126)
     unit = (largest.view(torch.int32) & 0x7F800000).view(torch.float32)
@@ -392,7 +386,7 @@ def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Defe
             n_near_zero=n_near if wanted.near_zero else None,
             alive=tuple(fetched["alive"].tolist()) if "alive" in fetched else None,
             histogram=_settle(low, high, fetched["exponent"], fetched["bins"]) if has_histogram else None,
-            leading=ValueCounts.of(fetched["leading"]) if "leading" in fetched else None,
+            values=ValueCounts.of(fetched["values"]) if "values" in fetched else None,
         )
 
     return Deferred(tuple(tensors.values()), finish)
