@@ -180,6 +180,14 @@ def nearest_by_number(word: str, known: Iterable[str], n: int = 3) -> list[str]:
     return sorted(siblings, key=siblings.__getitem__)[:n]
 
 
+def each_layer(typed: str, is_known: Callable[[str], bool], names: Iterable[str]) -> str:
+    """Return a hint for layers that were separated by commas, those that are not known as the nearest name."""
+    every = list(names)
+    parts = filter(None, (part.strip() for part in typed.split(",")))
+    meant = (part if is_known(part) else (nearest_names(part, every, 1) or [part])[0] for part in parts)
+    return " ".join(f"--layer {shlex.quote(part)}" for part in meant)
+
+
 def nearest(word: str, known: Iterable[str], n: int = 3, phrase: str = "did you mean") -> str:
     """Return the names most like `word` after a phrase, `"did you mean a, b"`; empty if none is near."""
     near = nearest_names(word, known, n)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from modelscope_cli.errors import UsageError, nearest_by_number, nearest_names
+from modelscope_cli.errors import UsageError, each_layer, nearest_by_number, nearest_names
 from modelscope_cli.records.naming import counted, some
 
 
@@ -142,20 +142,35 @@ def explain(pattern: Pattern, layers: Sequence[Layer]) -> str | None:
     return f"layer '{pattern.body}' is a layer's name here{which}; type:{kind} selects all {n + is_one}"
 
 
-def match_layers(pattern: Pattern, layers: Sequence[Layer]) -> list[Layer]:
-    """Return the layers a pattern matches, in the given order, before `#` and `@` narrow their calls."""
+def match_layers(
+    pattern: Pattern, layers: Sequence[Layer], offered: Sequence[Layer] | None = None
+) -> list[Layer]:
+    """Return the layers a pattern matches, in the given order, before `#` and `@` narrow their calls.
+
+    Args:
+        offered: the layers that the error for a pattern without a match may propose; None for all.
+    """
     # A name wins over other readings, so that unusual names ("0", "conv") stay reachable.
     is_name = bool(pattern.body) and any(pattern.body in layer.names for layer in layers)
     matched = [layer for layer in layers if pattern.matches(layer, is_name)]
     matched = matched or [layer for layer in layers if pattern.is_inside_type_of(layer)]
     if not matched:
-        raise UsageError(f"layer pattern '{pattern}' matches no layer", _what_is_there(pattern, layers))
+        raise UsageError(
+            f"layer pattern '{pattern}' matches no layer", what_is_there(pattern, offered or layers)
+        )
     return matched
 
 
-def _what_is_there(pattern: Pattern, layers: Sequence[Layer]) -> str:
+def what_is_there(pattern: Pattern, layers: Sequence[Layer]) -> str:
+    """Return a hint for a pattern that matches none of the layers: the nearest of them, and which there are."""
     if "," in pattern.body and not pattern.body.startswith("re:"):
-        return " ".join(f"--layer '{part}'" for part in pattern.body.split(","))
+
+        def is_known(part: str) -> bool:
+            with suppress(UsageError):
+                return bool(match_layers(parse_pattern(part), layers))
+            return False
+
+        return each_layer(pattern.body, is_known, [name for layer in layers for name in layer.names if name])
     word = pattern.body.partition(":")[2] or pattern.body
     names = [name for layer in layers for name in layer.names if name]
     near = nearest_by_number(word, names) or nearest_names(word, names)

@@ -23,6 +23,7 @@ from modelscope_cli.hooks.patterns import (
     match_layers,
     parse_pattern,
     pick_calls,
+    what_is_there,
 )
 from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.hooks.torch_private import operators_shown_to
@@ -164,6 +165,7 @@ class _Functions(TorchFunctionMode, Observer):
 
     def __init__(self) -> None:
         super().__init__()
+        self.called: set[str] = set()  # the layers that ran
         # By the name of a function, the layers whose outputs are its arguments, and those whose output it returned
         self.before: dict[str, list[str]] = {}
         self.after: dict[str, list[str]] = {}
@@ -172,6 +174,7 @@ class _Functions(TorchFunctionMode, Observer):
         self._results: dict[int, tuple[str, Tensor]] = {}
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        self.called.add(call.name)
         for _, tensor in tensors_in(output):
             self._outputs[id(tensor)] = call.name, tensor
             if call.name and id(tensor) in self._results:
@@ -187,7 +190,8 @@ class _Functions(TorchFunctionMode, Observer):
 
 
 def tell_of_function(error: UsageError, pattern: Pattern, model: nn.Module, args: Arguments) -> None:
-    """Say in the error for a pattern that matches no layer that the model calls a function of that name."""
+    """Propose in the error for a pattern that matches no layer only layers that run, and say if the model calls a
+    function of that name."""
     word = pattern.body.rpartition(":")[2].lower()
 
     def watch(twin: nn.Module, args: Arguments) -> _Functions:
@@ -198,6 +202,9 @@ def tell_of_function(error: UsageError, pattern: Pattern, model: nn.Module, args
 
     with suppress(Exception):  # of the model, on meta tensors
         functions = _on_twin(model, args, watch)
+        error.hint = what_is_there(
+            pattern, [one for one, _ in list_layers(model) if one.name in functions.called]
+        )
         if word in functions.before:
             error.message += f", as the model calls {word} as a function"
         which = "is called last in" if word in functions.after else "is called on the output of"
@@ -209,24 +216,42 @@ def _nothing_left(exclude: Sequence[str]) -> UsageError:
     return UsageError(f"--exclude '{exclude[0]}' leaves no layer", "leave out --exclude")
 
 
-def names_of(model: nn.Module, layers: Sequence[str], exclude: Sequence[str]) -> frozenset[str]:
-    """Return the names of the layers matched by patterns without positions; no `layers` means all."""
-    return names_among([layer for layer, _ in list_layers(model)], layers, exclude)
+def names_of(
+    model: nn.Module,
+    layers: Sequence[str],
+    exclude: Sequence[str],
+    is_offered: Callable[[nn.Module], bool] = lambda module: True,
+) -> frozenset[str]:
+    """Return the names of the layers matched by patterns without positions; no `layers` means all.
+
+    Args:
+        is_offered: whether the error for a pattern without a match may propose a layer.
+    """
+    present = list_layers(model)
+    offered = [layer for layer, module in present if is_offered(module)]
+    return names_among([layer for layer, _ in present], layers, exclude, offered)
 
 
-def names_among(every: Sequence[Layer], layers: Sequence[str], exclude: Sequence[str]) -> frozenset[str]:
-    """Return the matching names among `every`, which may be the layers of several models."""
+def names_among(
+    every: Sequence[Layer],
+    layers: Sequence[str],
+    exclude: Sequence[str],
+    offered: Sequence[Layer] | None = None,
+) -> frozenset[str]:
+    """Return the matching names among `every`, which may be the layers of several models; see `match_layers`."""
     take = [parse_pattern(text) for text in layers] or [EVERY_LAYER]
     leave = [parse_pattern(text) for text in exclude]
     for pattern in (*take, *leave):
         if pattern.is_positional:
             message = f"layer pattern '{pattern}' names calls, which are not known here yet"
             raise UsageError(message, f"try {shlex.quote(pattern.body or '*')}")
-    return _names(take, every) - _names(leave, every)
+    return _names(take, every, offered) - _names(leave, every)
 
 
-def _names(patterns: Sequence[Pattern], layers: Sequence[Layer]) -> frozenset[str]:
-    return frozenset(layer.name for pattern in patterns for layer in match_layers(pattern, layers))
+def _names(
+    patterns: Sequence[Pattern], layers: Sequence[Layer], offered: Sequence[Layer] | None = None
+) -> frozenset[str]:
+    return frozenset(layer.name for pattern in patterns for layer in match_layers(pattern, layers, offered))
 
 
 def uncalled(

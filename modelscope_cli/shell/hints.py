@@ -329,7 +329,8 @@ def _with_options(said: Sequence[str], argv: Sequence[str], message: str) -> lis
     None if the command lacks one."""
     of_b = {word[4:] for word in argv if word.startswith("--b-")} - {word[2:] for word in argv}
     said = [f"--b-{word[2:]}" if word[2:] in of_b else word for word in said]  # an error of side B of `diff`
-    parts, new = _parts(argv), _parts([argv[0], *said])
+    parts = _parts(argv)
+    new = [_with_other_items(part, parts, message) for part in _parts([argv[0], *said])]
     values = {one.name: _value(words) for one, words in new if one is not None}
     if any(one is None for one, _ in new):
         return None
@@ -354,6 +355,25 @@ def _with_options(said: Sequence[str], argv: Sequence[str], message: str) -> lis
     script = next((n for n, (one, _) in enumerate(kept) if one is None), 0)
     at = at if at is not None else script if argv[0] == "watch" else len(kept)
     return _joined(argv[0], [*kept[:at], *new, *kept[at:]])
+
+
+def _with_other_items(new: _Part, parts: Sequence[_Part], message: str) -> _Part:
+    """Return an option of a hint with the other items that were typed, where the message quotes one of a list."""
+    one, (flag, *_), value = new[0], new[1], _value(new[1])
+    wrong, owner, items = re.findall(r"'(?:--[\w-]+ )?([^']+)'", message), one, list[str]()
+    key, equals, proposed = value.rpartition("=")
+    for other, typed in parts:
+        typed_key, mark, listed = _value(typed).rpartition("=")
+        is_varied = other is not None and other.name == "vary" and flag == f"--{typed_key}"
+        is_list = other is one and one is not None and one.info.metavar in (*LISTS, "OPTION=A,B")
+        if is_varied or (is_list and typed_key == key):
+            owner, key, equals = other, typed_key, mark
+            items += [item.strip() for item in listed.split(",")]
+    if owner is None or not {*wrong} & {*items}:
+        return new
+    right = next((item for item in proposed.split(",") if item not in items), proposed)
+    listed = ",".join(dict.fromkeys(right if item in wrong else item for item in items))
+    return owner, [owner.names[0], f"{key}{equals}{listed}"]
 
 
 def _is_input(one: Parameter | None, word: str, is_first: bool) -> bool:

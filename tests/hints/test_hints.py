@@ -209,6 +209,15 @@ predict {TINY} my dots
 predict {TINY} dot.png --labels abc.txt
 predict {TINY} few/1.png
 watch fit.py
+explain {TINY} dot.png --method saliency,occlusionn --no-save --receipt none
+explain {TINY} dot.png --method saliency --method occlusionn,lrp --no-save --receipt none
+train {LEARN} --vary lr=0.1,abc
+train {LEARN} --vary lr=0.1 --vary init=default,xavir
+prune {TINY} dot.png --sweep 0.1,x --no-save
+prune {TINY} --layer relu2 --no-save
+summary {TINY} --freeze rel1
+stats {TINY} --layer conv,hed
+weights tiny.safetensors --layer conv,hed
 """
 HELD_OUT = f"""
 stats {TINY} --columns name,stddev
@@ -247,6 +256,12 @@ lrfind {LEARN} --init orthogonal
 weights --scan tiny.safetensors --fail-on dangerus
 grads {TINY} --table weights --no-save
 diff {TINY} dot.png --b-dtype float8
+explain {TINY} dot.png --method lrp,salliency,gradcam --no-save --receipt none
+train {LEARN} --vary batch=2,0
+prune {TINY} dot.png --sweep 0.1,1.5 --no-save
+prune {TINY} --layer pol --no-save
+featuremaps {TINY} --filters --layer poool --out new
+diff tiny.safetensors tiny.safetensors --layer heed,conv
 """
 SETS = "sets/train/f/a.png", "sets/val/f/b.png"
 WORDS = {
@@ -340,3 +355,18 @@ def test_a_hint_that_is_pasted_runs(line, made, tmp_path, monkeypatch, capfd, un
             assert run(list(one.line)) in (0, 1), f"{error.hint}: {errors[-1].message}"
         elif one.tool == "ls":
             assert Path(one.line[-1]).exists()
+
+
+@pytest.mark.parametrize(("line", "kept"), [
+    ("explain {TINY} dot.png --method saliency,occlusionn --no-save", "--method saliency,occlusion"),
+    ("explain {TINY} dot.png --method lrpp --method saliency --no-save", "--method lrp,saliency"),
+    ("train {LEARN} --vary init=default,xavir", "--vary init=default,xavier"),
+    ("train {LEARN} --vary batch=2,0", "--vary batch=2,1"),
+    ("prune {TINY} dot.png --sweep 0.1,1.5 --no-save", "--sweep 0.1,0.3"),
+    ("stats {TINY} --columns name,meen --columns std", "--columns name,mean,std"),
+    ("stats {TINY} --layer conv,hed", "--layer conv --layer head"),
+])  # fmt: skip
+def test_the_right_items_of_a_list_stay(line, kept, made, monkeypatch, capfd):
+    monkeypatch.chdir(made)
+    run(shlex.split(line.format(TINY=TINY, LEARN=LEARN)))
+    assert f" {kept} " in capfd.readouterr().err.partition("hint: ")[2].replace("\n", " ")

@@ -74,7 +74,7 @@ def test_a_bare_word_never_means_a_container() -> None:
 
 
 @pytest.mark.parametrize(("typed", "hint"), [
-    ("conv,linear", "--layer 'conv' --layer 'linear'"),
+    ("conv,linear", "--layer conv --layer linear"),
     ("conv@4..1", "try conv@1..4"),
 ])  # fmt: skip
 def test_the_hint_is_the_pattern_that_was_meant(typed: str, hint: str) -> None:

@@ -28,7 +28,9 @@ def filters_of(
     Raises:
         CannotRunError: none of the layers is a convolution.
     """
-    names = names_of(model, layers, exclude)
+    names = names_of(
+        model, layers, exclude, lambda module: any(isinstance(one, _ConvNd) for one in module.modules())
+    )
     convolutions = [
         (layer, module)
         for layer, module in list_layers(model)

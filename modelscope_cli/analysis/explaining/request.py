@@ -24,14 +24,12 @@ _OF_AUTO = ("hirescam", "integrated-gradients", "lrp")
 
 def choose_methods(method: str) -> tuple[str, ...]:
     """Return the methods of `auto`, `all` or a list of names."""
-    if method in (AUTO, ALL):
-        return METHOD_NAMES if method == ALL else _OF_AUTO
-    spellings = {_letters(name): name for name in METHOD_NAMES}
+    meanings = {_letters(name): (name,) for name in METHOD_NAMES} | {AUTO: _OF_AUTO, ALL: METHOD_NAMES}
     parts = [part.strip() for part in method.split(",") if part.strip()]
-    names = tuple(dict.fromkeys(spellings.get(_letters(part), part) for part in parts))
-    for name in names or (method,):
-        check_word("method", name, (AUTO, ALL, *METHOD_NAMES))
-    return names
+    for part in parts or [method]:
+        if _letters(part) not in meanings:
+            check_word("method", part, (AUTO, ALL, *METHOD_NAMES))
+    return tuple(dict.fromkeys(name for part in parts for name in meanings[_letters(part)]))
 
 
 def receipt_kind(receipt: str | bool) -> str:

@@ -44,7 +44,7 @@ def _parameters_under(model: nn.Module, option: str, patterns: Sequence[str]) ->
     selected: set[Tensor] = set()
     for pattern in patterns:
         try:
-            names = names_of(model, [pattern], ())
+            names = names_of(model, [pattern], (), lambda module: any(True for _ in module.parameters()))
         except UsageError as error:
             raise UsageError(error.message, (error.hint or "").replace("--layer", option)) from None
         layers = [module for layer, module in list_layers(model) if layer.name in names]

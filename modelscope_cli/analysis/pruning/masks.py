@@ -1,6 +1,6 @@
 """Masks of the pruned weights, as made by `torch.nn.utils.prune`, without changing the weights."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,11 +37,9 @@ def find_prunable(model: nn.Module, layers: Sequence[str], exclude: Sequence[str
     prunables: dict[nn.Parameter, Prunable] = {}
     for layer, module in list_layers(model):
         if module in selected:
-            for name, weight in module.named_parameters(recurse=False):
-                is_named_so = name == "weight" or name.endswith("_weight")  # in_proj_weight of an attention
-                if is_named_so and not is_lazy(weight) and weight.is_floating_point() and weight.ndim > 1:
-                    dim = 1 if isinstance(module, nn.modules.conv._ConvTransposeNd) else 0
-                    prunables.setdefault(weight, Prunable(layer.name, layer.type, name, weight, dim))
+            for name, weight in _weights(module):
+                dim = 1 if isinstance(module, nn.modules.conv._ConvTransposeNd) else 0
+                prunables.setdefault(weight, Prunable(layer.name, layer.type, name, weight, dim))
     if not prunables:
         if exclude:
             subject, hint = f"--exclude '{exclude[0]}' leaves", "leave out --exclude"
@@ -53,8 +51,18 @@ def find_prunable(model: nn.Module, layers: Sequence[str], exclude: Sequence[str
     return list(prunables.values())
 
 
+def _weights(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Yield the weights of a layer that can be cut, without those of layers inside it."""
+    for name, weight in module.named_parameters(recurse=False):
+        is_named_so = name == "weight" or name.endswith("_weight")  # in_proj_weight of an attention
+        if is_named_so and not is_lazy(weight) and weight.is_floating_point() and weight.ndim > 1:
+            yield name, weight
+
+
 def _below(model: nn.Module, patterns: Sequence[str]) -> set[nn.Module]:
-    names = names_of(model, patterns, ())
+    names = names_of(
+        model, patterns, (), lambda module: any(next(_weights(one), None) for one in module.modules())
+    )
     layers = [module for layer, module in list_layers(model) if layer.name in names]
     return {module for above in layers for module in above.modules()}
 

@@ -53,4 +53,4 @@ def _check_amount(amount: float, text: str, hint: str) -> None:
     if absurdity(amount) or not 0 <= amount < 1:
         if 1 < amount < 100 and text.startswith("--amount"):  # percent
             hint = f"--amount {amount / 100:g}"
-        raise UsageError(f"'{text}': a share is at least 0 and below 1, not {amount:g}", hint)
+        raise UsageError(f"'{text}': a share is at least 0 and below 1, not '{amount:g}'", hint)

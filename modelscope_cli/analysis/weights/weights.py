@@ -14,7 +14,14 @@ from modelscope_cli.checkpoints.entries import Contents, TensorEntry
 from modelscope_cli.checkpoints.identify import identify
 from modelscope_cli.checkpoints.reading import is_several, read_contents
 from modelscope_cli.checkpoints.safety.scan import files_below, scan_checkpoint, scan_file
-from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, nearest_names, with_nearest
+from modelscope_cli.errors import (
+    CannotRunError,
+    ModelscopeError,
+    UsageError,
+    each_layer,
+    nearest_names,
+    with_nearest,
+)
 from modelscope_cli.output_files import check_file, write_with
 from modelscope_cli.paths import look_for
 from modelscope_cli.records.identified import Identified
@@ -238,12 +245,11 @@ def select_names(names: Iterable[str], patterns: Sequence[str]) -> set[str]:
             below = (f"*.{pattern}.*", f"*.{pattern}")  # behind a prefix such as `module.`
             inner = next((glob for glob in below if any(_matches(glob, name) for name in every)), None)
             first = inner or next(iter(nearest_names(pattern, prefixes)), "")
-            option = shlex.quote(pattern)
-            hint = (
-                f"--layer {shlex.quote(first)}"
-                if first
-                else f"leave out --layer {option}   takes every tensor"
-            )
+            hint = f"leave out --layer {shlex.quote(pattern)}   takes every tensor"
+            if "," in pattern and not pattern.startswith("re:"):
+                hint = each_layer(pattern, lambda part: any(_matches(part, name) for name in every), prefixes)
+            elif first:
+                hint = f"--layer {shlex.quote(first)}"
             raise UsageError(message, hint)
         selected |= matches
     return selected
