@@ -112,7 +112,7 @@ def test_a_loss_of_classes_needs_classes(name, shape, words):
 
 @pytest.mark.parametrize(("output", "options", "quoted"), [
     (X, {"name": "mean", "target": "1"}, "'--target 1' has no meaning for the loss 'mean'"),
-    (scores(3, 1), {"target": "1"}, "'--target 1' has no meaning for the loss 'mean square'"),
+    (scores(3, 1), {"target": "1"}, "'--target 1' has no meaning for the loss 'mean square error'"),
     (scores(), {"target": "1"}, "'--target 1' has no meaning for the loss 'the model's own'"),
     (scores(3, 1), {"label_smoothing": 0.1}, "'--label-smoothing' needs cross-entropy"),
     (scores(), {"label_smoothing": 0.1}, "'--label-smoothing' needs cross-entropy"),
@@ -126,11 +126,32 @@ def test_what_would_change_nothing_is_refused(output, options, quoted):
 
 @pytest.mark.parametrize("shape", [(4, 1), (4,), (2, 3, 4, 4), (2, 3, 5)])
 @pytest.mark.parametrize("name", ["auto", "mse"])
-def test_an_output_that_is_not_a_vector_of_classes_is_squared(shape, name):
+def test_an_output_that_is_not_a_vector_of_classes_is_compared_with_random_numbers(shape, name):
     x = scores(*shape)
     loss = judge(x, name=name)
-    assert (loss.name, loss.target) == ("mean square", "zero")
-    assert torch.equal(loss.value, x.square().mean())
+    assert (loss.name, loss.target) == ("mean square error", "fixed random numbers")
+    target = torch.randn(shape[1:], generator=torch.Generator().manual_seed(20_260_401))
+    assert loss.value.item() == close(F.mse_loss(x, target.expand(shape)).item())
+
+
+@pytest.mark.parametrize("normalised", [
+    F.normalize,
+    lambda x: F.normalize(x, dim=-1),
+    lambda x: 64 * F.normalize(x),
+    lambda x: {"embeds": F.normalize(x), "tokens": F.normalize(x, dim=-1)},
+    lambda x: F.layer_norm(x, x.shape[1:]),
+    lambda x: F.rms_norm(x, x.shape[1:]),
+    lambda x: 0 * x,
+], ids=["unit", "dense", "scaled", "several", "layer norm", "rms norm", "zero"])  # fmt: skip
+@pytest.mark.parametrize("shape", [(1, 8, 5), (4, 8, 3, 3)])
+def test_the_loss_of_a_normalised_output_has_a_gradient(normalised, shape):
+    x = scores(*shape)
+    output = normalised(x)
+    loss = judge(output)
+    (arrived,) = torch.autograd.grad(loss.value, loss.outputs[:1], retain_graph=True)
+    assert arrived.norm() > 1e-3
+    (reached,) = torch.autograd.grad(loss.value, x)
+    assert reached.norm() > 1e-3 * arrived.norm() or not output.any()
 
 
 def test_segmentation_is_cross_entropy_per_pixel_with_the_auxiliary_head():

@@ -25,10 +25,11 @@ from modelscope_cli.records.naming import with_article
 # Inception v3 and the segmentation models as in torchvision's training scripts.
 _AUXILIARY = {"aux_logits1": 0.3, "aux_logits2": 0.3, "aux_logits": 0.4, "aux": 0.5}
 # Targets of a loss that are not a class.
-_NOTHING, _ZERO, _OWN = "none", "zero", "the model's own"
+_NOTHING, _RANDOM, _OWN = "none", "fixed random numbers", "the model's own"
 _OF_FOLDERS = "the class of each folder"
 Truth = Callable[[int], Tensor | None]
-_WITHOUT_CLASS = (_NOTHING, _ZERO, _OWN)
+_SEED = 20_260_401  # unlike one that models and noise are made of
+_WITHOUT_CLASS = (_NOTHING, _RANDOM, _OWN)
 
 NO_GRADIENT = (
     "the model's output does not depend on anything trainable: its forward runs under no_grad, detaches, or uses "
@@ -131,14 +132,14 @@ class Criterion:
         return self._with_the_others(loss, outputs) if self._request.name == AUTO else loss
 
     def _with_the_others(self, loss: Loss, outputs: list[tuple[str, Tensor]]) -> Loss:
-        """Add the mean squares of all other outputs, so that their parameters get gradients, too."""
+        """Add the mean square errors of all other outputs, so that their parameters get gradients, too."""
         used_ids = {id(tensor) for tensor in loss.outputs}
         others = [tensor for _, tensor in outputs if id(tensor) not in used_ids and tensor.numel() > 0]
         if not others:
             return loss
-        value = torch.stack([loss.value, *(tensor.square().mean().to(loss.value) for tensor in others)]).sum()
+        value = torch.stack([loss.value, *(_error(tensor).to(loss.value) for tensor in others)]).sum()
         n_others = f"{len(others)} other output" + ("s" if len(others) > 1 else "")
-        name = f"{loss.name} + mean square of {n_others}"
+        name = f"{loss.name} + mean square error of {n_others}"
         return Loss(value, name, loss.target, (*loss.outputs, *others), loss.classes)
 
     def _whole_output(self, outputs: list[tuple[str, Tensor]]) -> Loss | None:
@@ -170,7 +171,7 @@ class Criterion:
         if name == "mean":
             return Loss(main.mean(), f"mean{where}", _NOTHING, (main,))
         if name == "mse" and fitting == "mse":
-            return Loss(main.square().mean(), f"mean square{where}", _ZERO, (main,))
+            return Loss(_error(main), f"mean square error{where}", _RANDOM, (main,))
         if not _has_classes(main):
             shape = "x".join(map(str, main.shape)) or "a scalar"
             raise UsageError(
@@ -259,6 +260,16 @@ class Criterion:
                 f"loss '{spec}' returned a number without a gradient graph", "compute it from the output"
             )
         return Loss(value.reshape(()), spec, words, tuple(tensor for _, tensor in outputs), labels)
+
+
+def _error(tensor: Tensor) -> Tensor:
+    """Return the mean square error of an output that is not scores, `(N, ...)`, from random numbers.
+
+    The squares alone are constant for outputs of one length, as of `F.normalize`, CLIP or a last layer norm: their
+    gradient would be rounding. At zero, as of a last layer that begins with zeros, they have none.
+    """
+    shape, random = tensor.shape[1:], torch.Generator().manual_seed(_SEED)
+    return (tensor - torch.randn(shape, generator=random).to(tensor)).square().mean()
 
 
 def _has_classes(tensor: Tensor) -> bool:
