@@ -25,6 +25,7 @@ from modelscope_cli.hooks.torch_private import is_transformed, left_alone_by_com
 from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.parameters import is_sharded
 from modelscope_cli.watching.source_location import place_of_caller
+from modelscope_cli.watching.token_targets import TokenWatch
 
 # The targets of a criterion: the number of a class, or numbers of the same shape.
 CLASSES, BINARY, NUMBERS, DIVERGENCE = "classes", "binary", "numbers", "divergence"
@@ -360,21 +361,24 @@ class CriterionWatch:
     Args:
         is_looking: returns whether criteria of the current step are recorded; those of evaluation always are.
         evaluated: called when a criterion is applied without gradients.
+        tokens: what entered the models, with which labels are compared.
     """
 
-    def __init__(self, is_looking: Callable[[], bool], evaluated: Callable[[], None]) -> None:
-        self._is_looking, self._evaluated = is_looking, evaluated
+    def __init__(
+        self, is_looking: Callable[[], bool], evaluated: Callable[[], None], tokens: TokenWatch
+    ) -> None:
+        self._is_looking, self._evaluated, self._tokens = is_looking, evaluated, tokens
         self.targets: Tensor | None = None  # of the first call, preferably classes; see `find_leak`
-        self._training: dict[CriterionKey, CriterionSums] = {}
-        self._evaluation: dict[CriterionKey, CriterionSums] = {}
+        # In evaluation and in training, since the last call of `take`
+        self._sums: tuple[dict[CriterionKey, CriterionSums], dict[CriterionKey, CriterionSums]] = {}, {}
         self._misplaced: dict[CriterionKey, str | None] = {}
 
     def take(self, is_training: bool) -> dict[CriterionKey, CriterionSums]:
         """Return the sums since the last call, and reset them."""
+        sums = dict(self._sums[is_training])
+        self._sums[is_training].clear()
         if is_training:
-            sums, self._training = self._training, {}
-        else:
-            sums, self._evaluation = self._evaluation, {}
+            self._tokens.forget()
         return sums
 
     def is_looking(self, value: Any) -> bool:
@@ -394,19 +398,19 @@ class CriterionWatch:
         is_first = self.targets is None or self.targets.is_floating_point() > target.is_floating_point()
         if is_training and is_first and KINDS[name] not in (ALIGNMENT, RANKING):
             self.targets = target.detach().flatten()[:_MOST_TARGETS].clone()
-        sums = self._sums_of(CriterionKey(name, place_of_caller(), is_training), x, target, options)
+        key, ignored = CriterionKey(name, place_of_caller(), is_training), options.get("ignore_index", -100)
+        sums = self._sums_of(key, x, target, options)
         if sums is None:
             return
-        mean = value.detach()
-        if mean.ndim:
-            mean = mean.mean()
-        elif sums.is_summed:
+        mean = value.detach().mean()
+        if sums.is_summed:
             mean = mean / max(x.shape[0] if x.ndim else 1, 1)
         if is_training:
+            self._tokens.compare(name, key.place, target, ignored, sums.n_classes)
             x, target = _some_rows(x, target)
         guess = _best_constant(name, target, options)
         shared = _shared(sums.kind, name, x, target) if is_training else None
-        sums.add(mean, x, target, options.get("ignore_index", -100), guess, shared)
+        sums.add(mean, x, target, ignored, guess, shared)
 
     def _sums_of(
         self, key: CriterionKey, x: Tensor, target: Tensor, options: dict[str, Any]
@@ -416,17 +420,15 @@ class CriterionWatch:
         n_classes = 2 if kind == BINARY else None
         if kind == CLASSES and not target.is_floating_point():
             n_classes = x.shape[1] if x.ndim > 1 else x.shape[0]
-        by_key = self._training if key.is_training else self._evaluation
-        if (sums := by_key.get(key)) is None:
+        if (sums := self._sums[key.is_training].get(key)) is None:
             is_weighted = not (options.get("weight") is options.get("pos_weight") is None)
             is_rate = options.get("log_input") is False  # of a Poisson distribution, not its logarithm
             shapes, made_by = None, self._misplaced_in(key, x) or (None if is_rate else _made_by(x))
             if kind not in (CLASSES, ALIGNMENT, RANKING) and x.shape != target.shape:
                 shapes = tuple(x.shape), tuple(target.shape)
             is_summed = options.get("reduction", "mean") == "sum"
-            sums = by_key[key] = CriterionSums(
-                kind, name.endswith("logits"), n_classes, made_by, shapes, is_summed, is_weighted
-            )
+            facts = kind, name.endswith("logits"), n_classes, made_by, shapes, is_summed, is_weighted
+            sums = self._sums[key.is_training][key] = CriterionSums(*facts)
         return sums if sums.n_classes == n_classes else None
 
     def _misplaced_in(self, key: CriterionKey, x: Tensor) -> str | None:

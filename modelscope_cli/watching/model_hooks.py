@@ -53,6 +53,7 @@ from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.source_location import place_of_caller
 from modelscope_cli.watching.step_sums import FunctionOperation, StepSums, dimension_of
 from modelscope_cli.watching.step_time import StepTime
+from modelscope_cli.watching.token_targets import TokenWatch
 from modelscope_cli.watching.whole_outputs import find_leak, see_output
 
 MOST_CALLS = 16  # of one function in one call of a module; a loop over time would add a row for every step
@@ -93,7 +94,7 @@ class PassWatch:
         self._is_away = False  # whether the hooks are removed until the running root ends
         self._functional = FunctionalWatch(self._called)
         self.tape = Tape()
-        self.step_time = StepTime()
+        self.step_time, self.tokens = StepTime(), TokenWatch()
         # The last model run without gradients, and whether in training mode.
         self._evaluated: tuple[WatchedModel, bool] | None = None
 
@@ -112,7 +113,7 @@ class PassWatch:
         self.unhook()
         self._handles = [
             hooks.register_module_forward_pre_hook(self._enter),
-            hooks.register_module_forward_hook(self._leave, always_call=True),
+            hooks.register_module_forward_hook(self._leave, with_kwargs=True, always_call=True),
         ]
 
     def unhook(self, root: nn.Module | None = None) -> None:
@@ -165,11 +166,13 @@ class PassWatch:
                 self._guard(self._open, module, args)
 
     @left_alone_by_compiler
-    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+    def _leave(self, module: nn.Module, args: Any, *kwargs_and_output: Any) -> None:
         if torch.compiler.is_compiling() or self._is_aside(module):
             return
         if not in_backward() and not self.is_blind:
-            self._guard(self._close, module, args, output)
+            # Torch leaves the keywords out if forward has raised
+            kwargs, output = ({}, *kwargs_and_output)[-2:]
+            self._guard(self._close, module, args, kwargs, output)
             if not self._pass.open:
                 self._guard(self._note_output, module, output)
             self.step_time.end_pass(is_inside=bool(self._pass.open))
@@ -296,11 +299,14 @@ class PassWatch:
                 DROPPED, f"{name or type(module).__name__} sets {percent(module.p)} of its input to 0"
             )
         tensors = [tensor for _, tensor in tensors_in(args) if tensor.is_floating_point()]
+        if isinstance(module, nn.Embedding):
+            self.tokens.see_input(module, next((x for _, x in tensors_in(args)), None))
         if not tensors:
             return
         if not self._pass.has_entered and next(module.parameters(recurse=False), None) is not None:
             self._pass.has_entered = True
             self._record_input(model, name, type(module).__name__, tensors[0])
+            self.tokens.see_input(module, tensors[0])
         if module.training and isinstance(module, nn.modules.batchnorm._BatchNorm) and tensors[0].ndim > 1:
             values = tensors[0].numel() // max(tensors[0].shape[1], 1), len(tensors[0])
             model.norms[name] = max(model.norms.get(name, values), values)
@@ -327,7 +333,7 @@ class PassWatch:
         except (TypeError, RuntimeError, NotImplementedError):
             model.entering.pop(key, None)
 
-    def _close(self, module: nn.Module, args: Any, output: Any) -> None:
+    def _close(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         now = self._pass
         if now.flagged is not None and now.open:
             now.flagged.flags.see(LEFT, module, output, is_recorded=now.model is not None)
@@ -346,7 +352,7 @@ class PassWatch:
         if not name and now.is_training and now.model.passes[0] <= _MOST_SPREADS:
             # Nested, sparse or quantised.
             with contextlib.suppress(TypeError, RuntimeError, NotImplementedError):
-                see_output(now.model, args, output)
+                see_output(now.model, args, kwargs, output)
         if is_criterion(module, output):
             now.model.forget(name)
             if not name:

@@ -92,6 +92,9 @@ class WatchedModel:
     outputs: list[Tensor] = field(default_factory=list)
     # A few rows of each tensor of its first batch, for `find_leak`; None if it has other arguments.
     probe: tuple[Any, ...] | None = None
+    # All arguments of that batch, of a model of sequences, for `width_by_place`, and what that returned.
+    arguments: tuple[Any, Any] | None = None
+    width_by_place: int = 0
     # Mean and standard deviation of its input in evaluation mode without gradients, in the first passes with
     # a criterion.
     validated: list[Tensor] = field(default_factory=list)

@@ -104,7 +104,7 @@ class Recorder:
             self.replicas,
         )
         self.step_time = self.guard.step_time = self._passes.step_time
-        self.criteria = CriterionWatch(self._is_counting, self._passes.count_evaluation)
+        self.criteria = CriterionWatch(self._is_counting, self._passes.count_evaluation, self._passes.tokens)
         self.clocks = Clocks(self.bookkeeper)
         self._trained: dict[int, tuple[weakref.ref[Stepper], list[int], list[WatchedModel]]] = {}
         self._stepping: list[OpenStep] = []
@@ -219,7 +219,7 @@ class Recorder:
     def _tell_at_end(self) -> None:
         self._tell_repeats()
         self.guard.tell_all((*self.registry.made_again(), *self._history.at_end(self.registry.models)))
-        self.guard.tell_all(self._clips.at_end())
+        self.guard.tell_all((*self._clips.at_end(), *self._passes.tokens.at_end(self.registry.models)))
 
     def _is_due(self, clock: Clock) -> bool:
         """Tell whether the current step is recorded."""

@@ -16,6 +16,7 @@ from modelscope_cli.hooks.torch_private import operators_shown_to
 from modelscope_cli.records.watch import ACTIVE, LEAKS
 from modelscope_cli.watching.model_registry import WatchedModel
 from modelscope_cli.watching.parameters import is_sharded
+from modelscope_cli.watching.token_targets import arguments_of, width_by_place
 
 _ROWS = 8  # of a batch that a probe runs on
 _MOST = 1 << 24  # parameters: a larger model is not copied
@@ -33,8 +34,10 @@ _PLACES_FIRST = (  # unless `batch_first` says otherwise
 _CHANGED = 1e-3  # share of the standard deviation of an output
 
 
-def see_output(model: WatchedModel, args: Any, output: Any) -> None:
+def see_output(model: WatchedModel, args: Any, kwargs: Any, output: Any) -> None:
     """Record how much the rows of an output differ if those of the input do."""
+    if model.arguments is None and not model.step:
+        model.arguments = arguments_of(args, kwargs)
     inputs = [x for _, x in tensors_in(args) if x.ndim and not x.is_meta and not is_sharded(x)]
     outputs = [x.detach() for _, x in tensors_in(output) if x.is_floating_point() and x.ndim and x.numel()]
     outputs = [x for x in outputs if len(x) == len(outputs[0]) > 1 and not x.is_meta and not is_sharded(x)]
@@ -82,7 +85,8 @@ def find_leak(model: WatchedModel, targets: Tensor | None) -> tuple[str, str] | 
         targets: flat targets of a criterion for the batch that begins with the probe's rows.
     """
     root, inputs, model.probe = model.root(), model.probe, None
-    if root is None or inputs is None:
+    given, model.arguments = model.arguments, None
+    if root is None or inputs is given is None:
         return None
     parameters = list(root.parameters())
     has_hooks = any(module._forward_hooks or module._forward_pre_hooks for module in root.modules())
@@ -90,7 +94,10 @@ def find_leak(model: WatchedModel, targets: Tensor | None) -> tuple[str, str] | 
         return None
     try:
         with _untouched():
-            leak = _leak_of(copy.deepcopy(root).eval(), inputs, targets)
+            twin = copy.deepcopy(root).eval()
+            if given is not None:
+                model.width_by_place = width_by_place(twin, *given)
+            leak = None if inputs is None else _leak_of(twin, inputs, targets)
     except Exception:
         return None
     place = f" ({model.called})" if model.called else ""

@@ -67,6 +67,10 @@ _EPOCHS = """for epoch in range(16):
 _SMOOTH = """\
 photographs = F.interpolate(torch.randn(64, 3, 3, 3), 8, mode="bilinear").permute(0, 2, 3, 1).contiguous()
 images = photographs"""
+_READER = """\
+tokens = (torch.arange(64).unsqueeze(1) + torch.arange(9)) % 30
+model = nn.Sequential(nn.Embedding(30, 16), nn.Linear(16, 30))"""
+_PREDICT = "    loss = F.cross_entropy(model(tokens[batch{}]).transpose(1, 2), tokens[batch{}])"
 _WIDE = "model = nn.Sequential(nn.Flatten(), nn.Linear(192, 512), nn.ReLU(), nn.Linear(512, 4))"
 TIMED: dict[str, tuple[Edits, Edits]] = {
     "MS767": (
@@ -79,6 +83,10 @@ TIMED: dict[str, tuple[Edits, Edits]] = {
             (_OPTIMIZER, "model[1].requires_grad_(False)\n" + _OPTIMIZER.replace("0.05", "0.00001")),
         ),
         ((_MODEL, _WIDE),),
+    ),
+    "MS777": (
+        ((_MODEL, _READER), (_LOSS, _PREDICT.format("", ""))),
+        ((_MODEL, _READER), (_LOSS, _PREDICT.format(", :-1", ", 1:"))),
     ),
     "MS769": (((_LOOP, _EPOCHS.format("    ")),), ((_LOOP, _EPOCHS.format("        ")),)),
     "MS756": (

@@ -10,6 +10,7 @@ from modelscope_cli.records.watch import (
     BROADCAST,
     COLLAPSED,
     LEAKS,
+    MISALIGNED,
     NEGATED,
     RETURN_FALLS,
     SUMMED,
@@ -404,3 +405,17 @@ def leaks(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """
     if not case.progress.is_adversarial:
         yield from case.told(LEAKS)
+
+
+@training_rule("MS777", "targets-not-the-next-token", ERROR, 5, Link.WIRING)
+def misaligned(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """The labels of a sequence model are tokens that it reads, or were shifted twice.
+
+    Measure: recorded steps, in all of which every label equals the token at the same distance, 0, -1 or 2 places;
+        at 0 the output depends on the token there at least 3 times as much as at any other place
+    Source: certain: the labels were compared with the tokens that entered the model
+    Hint: shift the targets by one: inputs tokens[:, :-1], targets tokens[:, 1:]; models of transformers do it
+        themselves, given labels=input_ids
+    Why: the loss falls to 0 by copying, and the model predicts nothing; shifted twice, it predicts the wrong token
+    """
+    return case.told(MISALIGNED)
