@@ -79,6 +79,7 @@ class AblateRecord(Record):
     Attributes:
         mode: as in the rows.
         output: what the model gives: scores of `classes` or of `pixels`.
+        is_independent: whether an image has several classes or none; a prediction is then each class, on or off.
         score_name: kind of the target's score: `logit`, `mean logit` or `value`.
         files: names inside `out_dir`; None and empty where nothing was saved.
     """
@@ -90,6 +91,7 @@ class AblateRecord(Record):
     images: int
     classes: int
     output: str = "classes"
+    is_independent: bool = False
     score_name: str = "logit"
     not_called: tuple[str, ...] = ()
     out_dir: str | None = None

@@ -151,8 +151,8 @@ def invocation() -> Invocation:
 
 
 # Codes of warnings that the scores of the model say nothing, and so what was computed from them.
-SATURATED, UNDECIDED, ALIKE, NONFINITE = DEGENERATE = (
-    *("saturated_scores", "undecided", "same_for_all_images", "nonfinite_scores"),
+SATURATED, UNDECIDED, FLAT, ALIKE, NONFINITE = DEGENERATE = (
+    *("saturated_scores", "undecided", "flat_output", "same_for_all_images", "nonfinite_scores"),
 )
 
 

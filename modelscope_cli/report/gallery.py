@@ -103,7 +103,10 @@ def draw(record: FeatureMap, maps: Tensor, look: MapLook) -> Image.Image:
     """Draw the grid, strip or overlay of one output under its title line, each channel with its number."""
     selected = maps[list(record.shown)]
     is_vector, is_coloured = selected.ndim == 1, selected.ndim == 4
-    columns = image_tiles.columns_of(len(selected), image_tiles.STRIP_COLUMNS if is_vector else None)
+    most = image_tiles.STRIP_COLUMNS if is_vector else None
+    if look.under is None and not is_vector:
+        selected, most = image_tiles.raised(selected)
+    columns = image_tiles.columns_of(len(selected), most)
     if look.under is not None and not is_vector:
         body = image_tiles.overlay(
             selected, look.under, look.cmap, None, look.scale, BAND, is_signed=look.is_signed
@@ -127,6 +130,10 @@ def draw(record: FeatureMap, maps: Tensor, look: MapLook) -> Image.Image:
         *(label_of(record), record.type, numbers.shape(record.shape), _which(record), record.note),
         f"values {low} .. {high}",
     ]
+    if selected.shape[-1] < maps.shape[-1] and not is_vector:
+        parts.append(
+            f"each column is 1 of {-(-maps.shape[-1] // selected.shape[-1])}, farthest from the mean"
+        )
     of_layer = look.scale == "layer" or is_vector
     bar = (low, high) if of_layer else ("map min", "map max")
     if look.is_signed:
@@ -162,8 +169,8 @@ def draw_tile(maps: Tensor, look: MapLook, side: int) -> Image.Image:
     """Draw an output for the contact sheet, at most `side` pixels wide."""
     is_overlay = look.under is not None and maps.ndim > 1
     is_raw = is_overlay or maps.ndim == 4
-    cells = _liveliest(maps) if is_raw else tile(maps, look)
-    per_row = image_tiles.columns_of(len(cells))
+    cells, most = (_liveliest(maps), None) if is_raw else tile(maps, look)
+    per_row = image_tiles.columns_of(len(cells), most)
     each = max((side + GAP) // per_row - GAP, 1)
     if is_overlay and look.under is not None:
         return image_tiles.overlay(cells, look.under, look.cmap, each, look.scale, is_signed=look.is_signed)
@@ -172,12 +179,13 @@ def draw_tile(maps: Tensor, look: MapLook, side: int) -> Image.Image:
     return image_tiles.to_image(image_tiles.mosaic(image_tiles.resize(cells, each), per_row), look.cmap)
 
 
-def tile(maps: Tensor, look: MapLook) -> Tensor:
-    """Choose the channels for the contact sheet: `(n, H, W)` palette indices."""
+def tile(maps: Tensor, look: MapLook) -> tuple[Tensor, int | None]:
+    """Choose the channels for the contact sheet: `(n, H, W)` palette indices, and in how many columns."""
     if maps.ndim == 1:
         cells = image_tiles.strip(_vector_colours(maps, look))
-        return image_tiles.mosaic(cells, image_tiles.STRIP_COLUMNS)[None]
-    return image_tiles.to_colours(_liveliest(maps), look.scale, is_signed=look.is_signed)
+        return image_tiles.mosaic(cells, image_tiles.STRIP_COLUMNS)[None], None
+    liveliest, most = image_tiles.raised(_liveliest(maps))
+    return image_tiles.to_colours(liveliest, look.scale, is_signed=look.is_signed), most
 
 
 def _liveliest(maps: Tensor) -> Tensor:

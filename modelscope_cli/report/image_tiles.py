@@ -51,6 +51,7 @@ _LIGHTEST = 0.9  # brightness of white in the image under it
 SMALL_MAP = 96  # maps are enlarged by an integer factor to at least this many pixels
 STRIP_CELL = 12  # pixels of one value of a vector
 STRIP_COLUMNS = 64
+_ROW, _LONGEST = 8, 1024  # of maps of one row: width to height as they are drawn, and columns at most
 
 
 def to_colours(maps: Tensor, scale: str, *, is_signed: bool = False) -> Tensor:
@@ -83,6 +84,23 @@ def to_colours(maps: Tensor, scale: str, *, is_signed: bool = False) -> Tensor:
     if is_finite is not None:
         colours[~is_finite] = STRANGE
     return colours
+
+
+def raised(maps: Tensor) -> tuple[Tensor, int | None]:
+    """Return `(n, H, W)` maps; those of one row, of a signal or of tokens, with a height that can be seen and the
+    number of columns of their mosaic.
+
+    Of a row of more than `_LONGEST` columns each column is the value of its part that is farthest from the mean.
+    """
+    if maps.ndim != 3 or maps.shape[1] != 1:
+        return maps, None
+    rows = maps[:, 0].float()
+    if (times := -(-rows.shape[1] // _LONGEST)) > 1:
+        apart = (rows - rows.mean(1, keepdim=True)).abs()
+        places = torch.nn.functional.max_pool1d(apart, times, ceil_mode=True, return_indices=True)[1]
+        rows = rows.gather(1, places)
+    high = rows[:, None].expand(-1, max(rows.shape[1] // _ROW, 1), -1)
+    return high, math.ceil(math.sqrt(len(rows) / _ROW))
 
 
 def resize(colours: Tensor, side: int) -> Tensor:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from tolerance import close
 from torch import Tensor, nn
 
+import modelscope_cli as ms
 from modelscope_cli.analysis.ablation.ablating import Ablating, AblationRequest, Ablations
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
 from modelscope_cli.errors import CannotRunError
@@ -286,3 +287,31 @@ def test_where_all_scores_are_equal_there_is_no_prediction(seed: int, how: str) 
             assert (row.changed_fraction, row.answer_index, row.answer_label) == (1.0, None, None)
             assert row.answer_fraction == 1.0
         assert is_none == (how == "zero" or row.name == "head")
+
+
+@pytest.mark.parametrize("ending", [nn.Sigmoid, lambda: nn.Softmax(1), lambda: nn.LogSoftmax(1)])
+@pytest.mark.parametrize("is_of_pixels", [False, True], ids=["classes", "pixels"])
+def test_what_turns_logits_into_probabilities_is_ablated_only_by_name(ending, is_of_pixels):
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 5, 3, padding=1), ending()]
+    if not is_of_pixels:
+        layers[1:1] = [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    net, x, last = nn.Sequential(*layers), torch.rand(2, 3, 6, 6), str(len(layers) - 1)
+    record = ms.ablate(net, x)
+    assert [row.name for row in record.rows if row.name == last] == []
+    assert len(record.rows) == len(layers) - 1
+    assert record.is_independent == (ending is nn.Sigmoid and not is_of_pixels)
+    assert [row.name for row in ms.ablate(net, x, layer=last).rows] == [last]
+
+
+def test_a_gate_that_is_the_last_layer_called_is_ablated():
+    class Gated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.gate = nn.Conv2d(3, 4, 1), nn.Sigmoid()
+
+        def forward(self, x):
+            maps = self.conv(x)
+            return (maps * self.gate(maps.mean((2, 3), keepdim=True))).mean((2, 3))
+
+    assert {row.name for row in ms.ablate(Gated(), torch.rand(2, 3, 6, 6)).rows} == {"conv", "gate"}

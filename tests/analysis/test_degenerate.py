@@ -56,6 +56,24 @@ class Given(nn.Module):
         return self.scores.expand(len(x), -1) + 0 * x.sum()
 
 
+@pytest.mark.parametrize(("scores", "code"), [
+    ([0.3, 0.1 + 0.2, 0.3], "undecided"),  # equal up to rounding
+    ([0.3, 0.3001, 0.3], ""),
+    ([1e-9, 2e-9, 3e-9], "undecided"),  # whose softmax is the same
+])  # fmt: skip
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_scores_that_differ_by_rounding_decide_nothing(scores, code, dtype):
+    if dtype == torch.float64 and scores[0] < 1e-6:
+        return  # which it can tell apart
+    record = ms.predict(Given(torch.tensor([scores], dtype=dtype)), torch.rand(1, 3, 4, 4, dtype=dtype))
+    assert [one.code for one in record.run.warnings if one.code in DEGENERATE] == [code] * bool(code)
+
+
+def test_equal_numbers_that_are_not_scores_are_called_flat():
+    record = ms.predict(nn.Flatten(), torch.ones(1, 4, 1, 1), output_kind="embedding")
+    assert [one.code for one in record.run.warnings] == ["flat_output"]
+
+
 class Deep(nn.Module):
     """Batch norms that never saw a batch, and residual branches: the values grow from block to block."""
 

@@ -73,7 +73,7 @@ def test_all_frames_of_feature_maps_are_kept(tmp_path: Path) -> None:
     model, x = nn.Sequential(nn.Conv3d(1, 3, 1)), torch.rand(1, 1, 20, 8, 8)
     file = tmp_path / "maps.safetensors"
     (row,) = ms.featuremaps(model, x).save(file).maps
-    assert row.note == "16 of 20 frames, in rows"
+    assert row.note == "16 of 20 frames or slices, in rows"
     assert torch.equal(load_file(file)["0"], model(x)[0])
 
 

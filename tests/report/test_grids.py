@@ -152,3 +152,20 @@ def test_grey_maps_are_counted_where_they_are_shown(tmp_path):
     ]
     record.to_html(tmp_path / "page.html")
     assert "channels 0-4 of 5; 3 of 5 constant (grey)" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("length", [4, 26, 128, 1024, 5000, 16001])
+def test_a_row_of_values_is_drawn_as_a_strip_that_keeps_its_peaks(length, tmp_path):
+    x = torch.zeros(1, 3, length)
+    x[0, 0, length // 3], x[0, 1, -1], x[0, 2] = 5.0, -2.0, torch.linspace(0, 1, length)
+    high, columns = image_tiles.raised(x[0, :, None])
+    assert columns == 1
+    assert high.shape[2] == (length if length <= 1024 else high.shape[2]) <= 1024
+    assert high.shape[1] == max(high.shape[2] // 8, 1)
+    assert (high == high[:, :1]).all()
+    assert (high[0].max(), high[1].min()) == (5.0, -2.0)
+    record = ms.featuremaps(torch.nn.Sequential(torch.nn.Conv1d(3, 4, 1)), x).save(tmp_path)
+    assert record.maps[0].note.startswith("samples in a row")
+    with Image.open(tmp_path / record.maps[0].file) as image:
+        assert image.height >= 4 * max(min(length, 1024) // 8, 1) / 4
+        assert image.width < 1400

@@ -64,6 +64,11 @@ def ablate(
     ablations = ablating.run(subject.inputs, subject.progress)
     if ablations.output_note is not None:
         subject.progress.note(ablations.output_note)
+    if ablations.spared:
+        why = "it turns the logits into probabilities"
+        subject.progress.note(
+            f"{ablations.spared} is not ablated: {why}; --layer {ablations.spared} ablates it"
+        )
     if ablations.why_whole:
         subject.progress.note(f"every pass runs the whole model, because it {ablations.why_whole}")
     subject.warn(ablations.warnings)
@@ -77,6 +82,7 @@ def ablate(
         images=ablations.images,
         classes=ablations.classes,
         output=ablations.output,
+        is_independent=ablations.is_independent,
         score_name=ablations.score_name,
         not_called=subject.uncalled(selection, ablations.called),
         hooks=hooks,

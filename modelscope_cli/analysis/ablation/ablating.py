@@ -49,6 +49,7 @@ class Candidate:
     call: Call
     channel_dims: tuple[int, ...]  # the channel dimension of each replaceable tensor of its output
     n_channels: int  # number of channels of the first of these tensors
+    shape: torch.Size  # of this tensor
 
 
 class CandidateFinder(Observer):
@@ -56,6 +57,7 @@ class CandidateFinder(Observer):
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
+        self.is_for_all = selection.is_innermost_only  # no layers are named
         self.look()
 
     def look(self) -> None:
@@ -73,7 +75,8 @@ class CandidateFinder(Observer):
             # Never None with two dimensions or more.
             channel_dims = (self._channels.find(module, tensor) for tensor in tensors)
             dims = tuple(dim for dim in channel_dims if dim is not None)
-            self.found.append(Candidate(call, dims, tensors[0].shape[dims[0]]))
+            shape = tensors[0].shape
+            self.found.append(Candidate(call, dims, shape[dims[0]], shape))
 
 
 @dataclass(slots=True)
@@ -148,6 +151,7 @@ def by_effect(rows: Sequence[Ablation]) -> tuple[Ablation, ...]:
     return tuple(sorted(rows, key=key))
 
 
+_ENDINGS = ("Sigmoid", "Softmax", "Softmax2d", "LogSoftmax")  # types of layers
 _TOP = 5  # predictions of the unchanged model per image
 _LONG = 10  # seconds from which the cost is announced
 
@@ -169,10 +173,12 @@ class Ablations:
     baseline: Baseline
     rows: tuple[Ablation, ...]
     classes: int
+    is_independent: bool  # whether each class is scored on its own
     # output, score_name: the kind of output, and the name of the followed number
     output: str
     score_name: str
     output_note: str | None  # how the output was interpreted, where that is ambiguous
+    spared: str | None  # the layer at the end that is left out; None if none is
     why_whole: str | None  # why every pass runs the whole model; None if passes start at the changed layer
     called: frozenset[str]  # the names of all layers that ran
     images: int
@@ -211,6 +217,7 @@ class Ablating:
         self._warnings: list[Notice] = []
         self._degenerate: Degenerate = ()
         self._why_whole: str | None = None
+        self._spared: str | None = None
 
     def run(self, inputs: Inputs, progress: Progress = SILENT) -> Ablations:
         """Return the results; before a long run `progress` says how many passes and about how long."""
@@ -235,6 +242,11 @@ class Ablating:
             message = "no selected layer has an output that can be replaced"
             raise UsageError(message, "modelscope summary ...   lists the layers")
         self._calls = [candidate.call for candidate in candidates]
+        # What turns the logits into probabilities is not ablated unasked: zeros are none, and their logits a clamp.
+        last, main = candidates[-1], dict(self._trial.leaves)[self._trial.path]
+        is_ending = last.call.type in _ENDINGS and last.shape == main.shape and len(candidates) > 1
+        if is_ending and self._finder.is_for_all:
+            candidates, self._spared = candidates[:-1], last.call.label
         followed = self._trial.follow(self._request.target, self._categories)  # raises for a wrong target
         self._target_words, self._score_name = followed.words, followed.name
         self._effects = [
@@ -342,8 +354,10 @@ class Ablating:
             rows=by_effect(rows),
             classes=self._trial.main.n_classes or len(self._categories or ()),
             output=self._trial.kind,
+            is_independent=getattr(self._trial.main, "has_several", False),
             score_name=self._score_name,
             output_note=self._trial.note,
+            spared=self._spared,
             why_whole=self._why_whole,
             called=self._called,
             images=self._n_images(),

@@ -109,8 +109,10 @@ def with_frames(maps: Tensor, notes: list[str]) -> Arranged:
     n = maps.shape[1]
     most = min(n, MOST_FRAMES)
     numbers = [round(i * (n - 1) / max(most - 1, 1)) for i in range(most)]  # with the first and the last
-    words = counted(n, "frame") if n <= MOST_FRAMES else f"{MOST_FRAMES} of {n} frames"
-    return Arranged(to_sheet(maps[:, numbers], 1), ", ".join([*notes, f"{words}, in rows"]), maps)
+    words = f"{n}" if n <= MOST_FRAMES else f"{MOST_FRAMES} of {n}"
+    return Arranged(
+        to_sheet(maps[:, numbers], 1), ", ".join([*notes, f"{words} frames or slices, in rows"]), maps
+    )
 
 
 def by_shape(image: Tensor, channel_dim: int, is_spatial: bool) -> Arranged:
@@ -125,7 +127,8 @@ def by_shape(image: Tensor, channel_dim: int, is_spatial: bool) -> Arranged:
             return Arranged(
                 None, f"{' x '.join(map(str, image.shape))} values without positions in the image"
             )
-        return Arranged((image if channel_dim == 0 else image.T)[:, None, :], "tokens in a row")
+        what = "samples" if channel_dim == 0 else "tokens"
+        return Arranged((image if channel_dim == 0 else image.T)[:, None, :], f"{what} in a row")
     channels_first = image.movedim(channel_dim, 0)
     places = channels_first.shape[1:]
     if not places or math.prod(places) == 1:

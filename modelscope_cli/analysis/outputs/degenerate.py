@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.activations.batch_norm import trains_batch_norm
 from modelscope_cli.analysis.outputs.classes import ClassScores, PixelScores
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
-from modelscope_cli.analysis.outputs.output_kinds import Scoring
-from modelscope_cli.analysis.predictions.scores import probabilities
+from modelscope_cli.analysis.outputs.output_kinds import Scores, Scoring
+from modelscope_cli.analysis.predictions.scores import is_undecided, probabilities
 from modelscope_cli.hooks.fetch import Deferred
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.run import ALIKE, NONFINITE, SATURATED, UNDECIDED, Notice
+from modelscope_cli.records.run import ALIKE, FLAT, NONFINITE, SATURATED, UNDECIDED, Notice
 from modelscope_cli.records.stats import LARGE_SCORES
 
 Degenerate = tuple[str, ...]
@@ -21,8 +21,9 @@ Degenerate = tuple[str, ...]
 _WORDS = {
     NONFINITE: "the scores of {images} are NaN or infinite; modelscope stats shows where that begins",
     UNDECIDED: "the scores are the same for all classes, so the prediction is arbitrary",
-    ALIKE: "the scores are the same for all images, so they say nothing about an image: its signal "
-    "vanishes on the way",
+    FLAT: "all numbers of the output are the same",
+    ALIKE: "the output is the same for all images, so it says nothing about an image: its signal vanishes on the "
+    "way",
     SATURATED: "the scores are saturated: each probability rounds to 0 or 1; {so}",
 }
 _SO = {  # what follows from saturated scores, by command
@@ -75,7 +76,8 @@ def judged(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None) 
     """Judge the scores of some images, in the dtype that they have.
 
     They are saturated if every probability rounds to 0 or 1, so that the loss of the prediction rounds to 0,
-    undecided if they are the same for all classes, and alike if they are the same for images that differ.
+    undecided if they are the same for all classes up to rounding, and alike if they are the same for images that
+    differ. Numbers that are not scores are flat if all are the same.
 
     Args:
         args: the inputs of the model, to see whether they differ.
@@ -99,18 +101,24 @@ def judged(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None) 
             is_certain = scores.abs().sigmoid() == 1
         else:
             is_certain = scores.log_softmax(1).amax(1) == 0
+        is_same = is_undecided(values.to(torch.promote_types(values.dtype, torch.float32)))
     else:
-        values = rows
-    is_same = (values.amax(1) == values.amin(1)).reshape(n, -1).all(1) & (values.shape[1] > 1)
+        is_same = (rows.amax(1) == rows.amin(1)) & (rows.shape[1] > 1)
+    same = UNDECIDED if isinstance(part, Scores) else FLAT
     is_alike = alike(rows, args).expand(n)
 
     def words(*found: Tensor) -> Degenerate:
         images = zip(*(one.tolist() for one in found), strict=True)
         return tuple(
-            NONFINITE * nan or SATURATED * certain or UNDECIDED * same or ALIKE * alike
-            for nan, certain, same, alike in images
+            NONFINITE * nan or SATURATED * certain or same * undecided or ALIKE * alike
+            for nan, certain, undecided, alike in images
         )
 
     return Deferred(
-        (is_nan.reshape(n, -1).any(1), is_certain.reshape(n, -1).all(1), is_same, is_alike), words
+        (
+            is_nan.reshape(n, -1).any(1),
+            *(one.reshape(n, -1).all(1) for one in (is_certain, is_same)),
+            is_alike,
+        ),
+        words,
     )
