@@ -142,7 +142,7 @@ def damaged(path: Path, reason: object, kind: str = "checkpoint") -> CannotRunEr
             return CannotRunError(
                 f"'{path}' is not a checkpoint: by its name it is {named}", remedy(path, b"")
             )
-        hint = _SUPPORTED if kind == "checkpoint" else f"ls -l {shlex.quote(str(path))}"
+        hint = ask_for_tensors(path) if kind == "checkpoint" else f"ls -l {shlex.quote(str(path))}"
         return CannotRunError(f"{kind} '{path}' cannot be read: {what}", hint)
     message = f"{kind} '{path}' is damaged or cut short: {what}"
     return CannotRunError(message, f"get the file again; this one has {path.stat().st_size} bytes")
@@ -154,7 +154,10 @@ def _words(reason: object) -> str:
     return "a number with thousands of digits" if "set_int_max_str_digits" in text else text
 
 
-_SUPPORTED = "torch.save(model.state_dict(), 'model.pt')   creates a checkpoint"
+def ask_for_tensors(path: Path) -> str:
+    """Return a hint about a file without named tensors, for a person who may have got it from somebody else."""
+    scan = f"modelscope weights --scan {shlex.quote(str(path))}   says what loading it would run"
+    return f"{scan}; torch.save(model.state_dict(), 'model.pt') writes a checkpoint"
 
 
 def _known(head: bytes, path: Path | None = None) -> str | None:

@@ -21,6 +21,7 @@ from torch.nn import Parameter
 
 from modelscope_cli.checkpoints.entries import BITS, Contents, Storage, TensorEntry
 from modelscope_cli.checkpoints.file_type import (
+    ask_for_tensors,
     damaged,
     guess,
     is_onnx_file,
@@ -182,7 +183,7 @@ def read_checkpoint(path: Path, key: str | None = None, contents: Contents | Non
 
     if not state:
         message = f"checkpoint '{path}' contains no named tensors, but {_describe(content)}"
-        raise CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes one that does")
+        raise CannotRunError(message, ask_for_tensors(path))
     notes = [f"checkpoint: {note}"] if note else []
     where, names = class_names(content) or ("", None)
     if names is not None and any(tensor.ndim and len(tensor) == len(names) for tensor in state.values()):
@@ -245,7 +246,7 @@ def _from_contents(contents: Contents) -> Checkpoint:
             raise CannotRunError(message, hint) from error
     if not state:
         message = f"checkpoint '{contents.path}' contains no named tensors"
-        raise CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes one that does")
+        raise CannotRunError(message, ask_for_tensors(contents.path))
     notes = (f"checkpoint: {contents.note}",) if contents.note else ()
     sha256, warnings = file_sha256(contents.files[0]), tuple(foreign_notices(contents))
     size = contents.image_size

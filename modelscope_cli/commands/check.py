@@ -11,12 +11,12 @@ import modelscope_cli as ms
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.request import ModelRequest, weights_file
-from modelscope_cli.records.check import CheckRecord
+from modelscope_cli.records.check import CheckRecord, Finding
 from modelscope_cli.records.refusals import flags
 from modelscope_cli.report.ci import CI_FORMATS, failure_of, render_junit
 from modelscope_cli.report.formats import Format
 from modelscope_cli.rules.settings import CheckSettings
-from modelscope_cli.shell import completion
+from modelscope_cli.shell import completion, console
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.named_model import names_learner, names_model, take_model
 from modelscope_cli.shell.options import (
@@ -222,6 +222,7 @@ def check(
                 labels=labels,
                 output_kind=output_kind,
             )
+            record = _with_commands(record, model, files, settings)
     except ModelscopeError as error:
         if not isinstance(error.record, CheckRecord):
             raise
@@ -266,6 +267,31 @@ def _subject(
     if named == settings.model and on.weights == "auto" and on.checkpoint is None:
         request = replace(request, checkpoint=settings.checkpoint)
     return (check_request(request) if weights_file(request) is None else request), files
+
+
+def _with_commands(
+    record: CheckRecord, model: ModelRequest, files: list[str], settings: CheckSettings
+) -> CheckRecord:
+    """Return the findings with what was typed, or is in pyproject.toml, in the commands of their hints."""
+    if not record.findings:
+        return record
+    from modelscope_cli.report.shared_tables import about_file
+    from modelscope_cli.shell.hints import with_typed
+
+    argv = [*console.settings.argv]
+    if model.model == settings.model and settings.model not in argv:
+        argv.insert(1, settings.model)
+    if model.checkpoint is not None and model.checkpoint == settings.checkpoint:
+        argv += ["--checkpoint", str(model.checkpoint)]
+    if files == [*settings.images]:
+        argv += files
+    weights = record.run.model.weights.requested
+
+    def advised(one: Finding) -> Finding:
+        hint = with_typed(one.hint, argv, bool(files))
+        return replace(one, hint=about_file(hint, weights) if os.path.isfile(weights) else hint)
+
+    return replace(record, findings=tuple(map(advised, record.findings)))
 
 
 def _is_of_data(

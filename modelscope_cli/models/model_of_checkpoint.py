@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from modelscope_cli.checkpoints.entries import TORCH_EXPORT, TORCH_SCRIPT, Contents
+from modelscope_cli.checkpoints.file_type import ask_for_tensors
 from modelscope_cli.checkpoints.identify import identify, image_side
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.checkpoints.safety.scan import scan_checkpoint
@@ -149,7 +150,7 @@ def _not_recognised(path: Path, identified: Identified, contents: Contents) -> M
         return CannotRunError(message, hint)
     if not contents.tensors:
         message = f"'{path}' contains no named tensors"
-        return CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes a file that does")
+        return CannotRunError(message, ask_for_tensors(path))
     if identified.score < _MIN_SCORE and (kind := _pickled_class(contents)) is not None:
         message = (
             f"'{path}' is a model of the class '{kind}', saved whole: its tensors are read without "

@@ -1,7 +1,9 @@
 """The safety of checkpoints, as `weights`, `check` and others show it."""
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from modelscope_cli.paths import in_repository
 from modelscope_cli.records.check import RuleText
@@ -120,6 +122,12 @@ def ranks_of(record: ScanRecord) -> str:
     return ", ".join([*counts, *[f"{counted(n[OTHER], OTHER)} without a pickle"] * bool(n[OTHER])])
 
 
+def about_file(hint: str, file: str) -> str:
+    """Return the hint of a rule with the name of the checkpoint in the place of FILE."""
+    converted = shlex.quote(str(Path(file).with_suffix(".safetensors")))
+    return hint.replace("FILE.safetensors", converted).replace("FILE", shlex.quote(file))
+
+
 def review_files(source: str, files: Sequence[Safety], rules: Sequence[RuleText], fail_on: str) -> Review:
     """Return what loading files could run, for a CI host: an error for each dangerous name, a warning for each
     unknown one.
@@ -139,8 +147,8 @@ def review_files(source: str, files: Sequence[Safety], rules: Sequence[RuleText]
             else f"{suspect.loader} would {'call' if suspect.is_call else 'import'} {what}, which is unknown"
         )
         where = f"{suspect.name} ({suspect.place})"
-        path = in_repository(file.file)
-        return Problem(rule.code, rule.name, rule.severity, where, message, rule.hint, path)
+        path, hint = in_repository(file.file), about_file(rule.hint, file.file)
+        return Problem(rule.code, rule.name, rule.severity, where, message, hint, path)
 
     n_failed = sum(file.fails(fail_on) for file in files)
     not_read = {file.file: "; ".join(file.errors) for file in files if file.errors}

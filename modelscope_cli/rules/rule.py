@@ -225,7 +225,7 @@ def judge(
                 value=place.value if place.value is not None and math.isfinite(place.value) else None,
                 threshold=None if place.is_rest else threshold,
                 message=place.message,
-                hint=rule.hint,
+                hint=rule.hint.replace("LAYER", shlex.quote(place.layer or "LAYER")),
             )
             for place in rule.judge(evidence, threshold)
         ]

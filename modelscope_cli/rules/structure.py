@@ -95,7 +95,7 @@ def _params(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: parameters
     Source: set by you; counted as in modelscope summary
-    Hint: modelscope summary MODEL   shows the largest layers
+    Hint: modelscope summary MODEL --sort params   shows the largest layers first
     Why: you set this limit: a larger model no longer fits on the target device
     """
     return _over(threshold, _totals(evidence).params, "count", "parameters")
@@ -109,7 +109,7 @@ def _macs(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: multiply-adds
     Source: set by you; counted as in modelscope summary
-    Hint: modelscope summary MODEL   shows the costliest layers
+    Hint: modelscope summary MODEL --sort macs   shows the costliest layers first
     Why: you set this limit: a more expensive model is too slow on the target device
     """
     return _over(threshold, _totals(evidence).macs, "count", "multiply-adds")
@@ -121,7 +121,7 @@ def _memory(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: bytes at the peak of a forward pass
     Source: set by you; counted as in modelscope summary
-    Hint: modelscope summary MODEL   shows the memory of each layer
+    Hint: modelscope summary MODEL --sort memory   shows the largest outputs first
     Why: you set this limit: a larger model runs out of memory on the target device
     """
     return _over(threshold, evidence.forward_bytes, "bytes", "at the peak of a forward pass")
@@ -157,7 +157,7 @@ def _training_memory(evidence: Evidence, threshold: float) -> Iterator[Sighting]
 
     Measure: bytes at the peak of a training step with adamw
     Source: set by you; counted as in modelscope summary
-    Hint: modelscope summary MODEL --train   shows the memory of each layer
+    Hint: modelscope summary MODEL --train --sort saved   shows the layers that keep most first
     Why: you set this limit: a larger training step runs out of memory where the model is trained
     """
     return _over(threshold, evidence.training_bytes, "bytes", "at the peak of a training step with adamw")

@@ -21,7 +21,7 @@ def _dangerous(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: dangerous names and calls of unknown functions in the pickles of the file
     Source: pickle, Python's documentation: never unpickle data that could have been tampered with
-    Hint: do not load it; modelscope weights FILE   lists each of them with its position
+    Hint: modelscope weights FILE --convert FILE.safetensors   writes its tensors without the code; load that file
     Why: a pickle is a program: torch.load with weights_only=False runs what it names, with your permissions
     """
     assert evidence.safety is not None

@@ -384,6 +384,31 @@ def _is_input(one: Parameter | None, word: str, is_first: bool) -> bool:
     return is_image and os.path.exists(word) and not names_model(word)
 
 
+_ADVICE = re.compile(
+    r"modelscope (?P<command>[a-z]+) MODEL(?P<images> IMAGE\.\.\.| FOLDER)?"
+    r"(?P<options>(?: --[\w-]+(?: [^\s-]\S*)?)*)"
+)
+
+
+def with_typed(hint: str, argv: Sequence[str], has_images: bool) -> str:
+    """Return the hint of a rule with what was typed in the place of MODEL and IMAGE.
+
+    Args:
+        has_images: whether `argv` names images; else those of the hint stay, as only the person knows them.
+    """
+
+    def line(match: re.Match[str]) -> str:
+        command, options = match["command"], shlex.split(match["options"])
+        names = {one.name for one, _ in _parts([command, *options]) if one is not None}
+        known = list(_known_to(command, argv, ""))
+        kept = [words for one, words in _parts([command, *known]) if one is None or one.name not in names]
+        images = "" if has_images else match["images"] or ""
+        after = f" {shlex.join(options)}" if options else ""
+        return _line([command, *(word for words in kept for word in words)]) + images + after
+
+    return _ADVICE.sub(line, hint)
+
+
 def _known_to(command: str, argv: Sequence[str], message: str) -> Iterator[str]:
     """Yield the words that another command accepts: arguments, and options that both have."""
     target_options = options_of(command)

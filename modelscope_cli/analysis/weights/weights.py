@@ -11,6 +11,7 @@ from os import PathLike
 from pathlib import Path
 
 from modelscope_cli.checkpoints.entries import Contents, TensorEntry
+from modelscope_cli.checkpoints.file_type import ask_for_tensors
 from modelscope_cli.checkpoints.identify import identify
 from modelscope_cli.checkpoints.reading import is_several, read_contents
 from modelscope_cli.checkpoints.safety.scan import files_below, scan_checkpoint, scan_file
@@ -210,7 +211,7 @@ def _refused(path: Path, error: ModelscopeError, safety: Safety) -> WeightsRecor
 def _without_tensors(contents: "Contents") -> CannotRunError:
     keys = f", but the keys {', '.join(map(repr, list(contents.beside)[:5]))}" if contents.beside else ""
     message = f"checkpoint '{contents.path}' contains no tensors{keys}"
-    return CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes one that does")
+    return CannotRunError(message, ask_for_tensors(contents.path))
 
 
 def _convert(

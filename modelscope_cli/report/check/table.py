@@ -58,8 +58,7 @@ def check_sheet(record: CheckRecord) -> Sheet:
 def verdict(record: CheckRecord) -> str:
     """Return the new findings as lines: where, what, and one hint per rule."""
     lines = [f"{_subject(record)}: {_verdict(record)}"]
-    hints = {finding.code: finding.hint for finding in record.findings if not finding.known}
-    for code, hint in hints.items():
+    for code, hint in _hints(record).items():
         findings = [one for one in record.findings if one.code == code and not one.known]
         lines += [f"{code} {one.severity}: {one.layer or _whole(record)}: {one.message}" for one in findings]
         lines.append(f"      hint: {hint}")
@@ -71,6 +70,15 @@ def answer(record: CheckRecord) -> str:
     codes = dict.fromkeys(one.code for one in record.findings if not one.known)
     words = _outcome(record) + (f": {some(codes)}" if codes else "")
     return "; ".join(filter(None, [words[:1].upper() + words[1:], _unjudged(record)]))
+
+
+def _hints(record: CheckRecord) -> dict[str, str]:
+    """Return a hint for each rule with a new finding, about the first of them."""
+    found: dict[str, str] = {}
+    for one in record.findings:
+        if not one.known:
+            found.setdefault(one.code, one.hint)
+    return found
 
 
 def _whole(record: CheckRecord) -> str:
@@ -170,8 +178,7 @@ def _dataset_facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
 
 
 def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
-    hints = {finding.code: finding.hint for finding in record.findings if not finding.known}
-    facts = list(hints.items())
+    facts = list(_hints(record).items())
     facts.append(("result", _outcome(record)))
     if (one := record.accuracy) is not None:
         images = counted(one.images, "image")
