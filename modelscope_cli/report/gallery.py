@@ -137,8 +137,8 @@ def draw(record: FeatureMap, maps: Tensor, look: MapLook) -> Image.Image:
     of_layer = look.scale == "layer" or is_vector
     bar = (low, high) if of_layer else ("map min", "map max")
     if look.is_signed:
-        most = numbers.number(max(abs(record.min or 0), abs(record.max or 0)))
-        bar = (f"-{most}", most) if of_layer else ("-max", "+max")
+        largest = numbers.number(max(abs(record.min or 0), abs(record.max or 0)))
+        bar = (f"-{largest}", largest) if of_layer else ("-max", "+max")
     input_image = None if is_vector else look.input_image
     return page(
         body,
