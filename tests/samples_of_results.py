@@ -31,8 +31,6 @@ LINES = {
     "stats_blocks": f"stats {STAR} {SAMPLES}/harbour.jpg {TINY} --size 32 --batch 1 --out kept --force",
     "summary": f"summary {SAMPLES}/tiny_resnet.py:TinyResNet --html summary.html",
     "train": f"train -m {SAMPLES}/tiny_resnet.py:TinyResNet --steps 3 --pictures 40 --size 16 --batch 4",
-    "train_study": f"train -m {SAMPLES}/tiny_resnet.py:TinyResNet --steps 3 --pictures 40 --size 16 --batch 4 "
-    "--vary lr=0.1,1e12",
     "watch": f"watch --steps 3 {SAMPLES}/train.py",
     "weights": f"weights {SAMPLES}/tiny_resnet.safetensors --stats",
     "weights_scan": f"weights --scan {SAMPLES}/tiny_resnet.safetensors",

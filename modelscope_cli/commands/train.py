@@ -51,15 +51,6 @@ def train(
             metavar="V", rich_help_panel="Training", help="Scale all gradients to this norm; above 0."
         ),
     ] = None,
-    vary: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="OPTION=A,B",
-            rich_help_panel="Training",
-            help="Train once for each value (repeatable). Give several to train every combination. OPTION is init, "
-            "norm-layer, optimizer, schedule, lr, batch, label-smoothing, or weight-decay.",
-        ),
-    ] = None,
     out: Out = None,
     every: Annotated[
         int | None,
@@ -74,25 +65,22 @@ def train(
 ) -> int:
     """Train a classifier for a few steps and show what happens inside.
 
-    Prints every layer at the first and at the last step or, with --vary, one row per variant; all variants see the
-    same images in the same order. A fifth of each class is held out for validation, after each epoch.
+    Prints every layer at the first and at the last step. A fifth of each class is held out for validation, after
+    each epoch.
 
     Examples:
 
       modelscope train demo/tiny_resnet.py:TinyResNet --size 48 --steps 60
 
-      modelscope train demo/tiny_resnet.py:TinyResNet --vary init=default,xavier --vary norm-layer=batch,none
-        --steps 40
-
       modelscope train demo/tiny_resnet.py:TinyResNet demo/shapes --size 48 --train-only head --schedule
         one-cycle --steps 60
     """
     from modelscope_cli.output_files import free_folder
-    from modelscope_cli.report.train.table import train_columns, train_sheet
+    from modelscope_cli.report.train.table import LAYER_COLUMNS, train_sheet
 
     where = show.begin()
     model, images = on.learner(first, folder)
-    where.layout.check(train_columns(bool(vary)))
+    where.layout.check(LAYER_COLUMNS)
     record = ms.train(
         model,
         images,
@@ -101,7 +89,6 @@ def train(
         lr=lr,
         schedule=schedule,
         clip_norm=clip_norm,
-        vary=vary or (),
         every=every,
         out=out or free_folder("train", model.model),
         force=show.force,

@@ -63,17 +63,15 @@ def restore(document: Any) -> Shown:
     if not isinstance(document, dict):
         raise NotADocumentError("it is not an object")
     kind = _kind(document.get("schema"))
-    # One training is at the top level of `train`, several are under `variants`.
-    is_study = "variants" in document
-    trainings = document["variants"] if is_study else [{**document, "name": ""}]
     header = {"command": kind.document, "versions": document.get("tool"), "seed": document.get("seed")}
-    fields = {**document, **header, "run": {**document, **header}, "trainings": trainings}
+    fields = {**document, **header, "run": {**document, **header}}
+    if kind.document == "train":  # the keys of the training are beside those of the record
+        fields["training"] = document
     try:
         return cast(Shown, msgspec.convert(_prepared(kind, fields), kind))
     except msgspec.ValidationError as error:
         message = str(error).replace("$.run.", "$.").replace("class_name", "class")
-        place = ("$.trainings", "$.variants") if is_study else ("$.trainings[0]", "$")
-        message = message[0].lower() + message[1:].replace(*place)
+        message = message[0].lower() + message[1:].replace("$.training", "$")
         raise NotADocumentError(message) from error
 
 
@@ -246,16 +244,12 @@ def _one_kind_of_rows(schema: Schema, parts: Parts) -> None:
     schema["oneOf"] = [{"required": [key]} for key in lists]
 
 
-def _one_training_or_several(schema: Schema, parts: Parts) -> None:
-    """Allow in `train` the keys of its one training, or all of them under `variants`."""
-    properties = schema["properties"]
-    variants = properties.pop("trainings")
-    alone = {key: value for key, value in parts["Training"]["properties"].items() if key != "name"}
-    schema["properties"] = {**properties, **alone, "variants": variants}
-    schema["required"] = [*(key for key in schema["required"] if key != "trainings"), "findings"]
-    schema["oneOf"] = [{"required": [key for key in alone if key != "findings"]}, {"required": ["variants"]}]
-    finding = parts["TrainingFinding"]["properties"]
-    finding["variant"] = {"description": "only of several trainings", "type": "string"}
+def _one_training(schema: Schema, parts: Parts) -> None:
+    """Put the keys of the training beside the others."""
+    training = parts.pop("Training")
+    del schema["properties"]["training"]
+    schema["properties"] |= training["properties"]
+    schema["required"] = [*(key for key in schema["required"] if key != "training"), *training["required"]]
 
 
 def _rules_alone(schema: Schema, parts: Parts) -> None:
@@ -275,6 +269,6 @@ def _worst_file(schema: Schema, parts: Parts) -> None:
 _EXCEPTIONS: dict[str, Callable[[Schema, Parts], None]] = {
     "diff": _one_kind_of_rows,
     "rules": _rules_alone,
-    "train": _one_training_or_several,
+    "train": _one_training,
     "weights-scan": _worst_file,
 }

@@ -33,17 +33,14 @@ class Training:
     """One training.
 
     Attributes:
-        name: what differs between variants, `init=xavier norm=none`; empty without `--vary`.
         settings: how it was trained.
         steps: number of updates of the weights.
         training_accuracy: over the last third of the steps, each before its update; None for labels of one class.
         held_out_labels: each label of the validation images, and how many have it.
-        held_out_wrong: the positions of the validation images that are wrong after the last step.
         events: in the order they happened.
         verdict, reason: as those of `watch`.
     """
 
-    name: str
     settings: dict[str, Any]
     steps: int
     layers: tuple[WatchedLayer, ...]
@@ -53,7 +50,6 @@ class Training:
     held_out: tuple[Measurement, ...]
     training_accuracy: float | None = None
     held_out_labels: tuple[tuple[int, int], ...] = ()
-    held_out_wrong: tuple[int, ...] = ()
     findings: tuple[TrainingFinding, ...] = ()
     verdict: str = UNKNOWN
     reason: str | None = None
@@ -97,46 +93,26 @@ class TrainRecord(Record):
     """What `train` returns.
 
     Attributes:
-        trainings: one, or with `--vary` one a variant.
-        comparison: which variant is best, in words; None for a single training.
+        training: what happened inside; in the document, its keys are beside those of the record.
         near_zero: below this, |x| counts as near zero.
         out_dir, files: the report's folder and what is in it.
     """
 
     document: ClassVar[str] = "train"
-    trainings: tuple[Training, ...]
+    training: Training
     data: DataInfo
     near_zero: float
-    comparison: str | None = None
     out_dir: str | None = None
     files: tuple[str, ...] = ()
 
     @property
-    def is_study(self) -> bool:
-        """Whether variants were compared."""
-        return bool(self.trainings[0].name)
-
-    @property
     def findings(self) -> tuple[TrainingFinding, ...]:
-        return tuple(finding for training in self.trainings for finding in training.findings)
+        return self.training.findings
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the document: the keys of the one training, or all of them under `variants`."""
-        rest = {
-            f.name: to_plain(getattr(self, f.name))
-            for f in fields(self)
-            if f.name not in ("run", "trainings")
-        }
-        if not self.is_study:
-            (training,) = to_plain(self.trainings)
-            del training["name"]
-            return {**self.run.header(), **training, **rest}
-        findings = [
-            {**to_plain(finding), "variant": training.name}
-            for training in self.trainings
-            for finding in training.findings
-        ]
-        return {**self.run.header(), "variants": to_plain(self.trainings), "findings": findings, **rest}
+        """Return the document: the keys of the training beside the others."""
+        rest = {f.name: to_plain(getattr(self, f.name)) for f in fields(self) if f.name != "run"}
+        return {**self.run.header(), **rest.pop("training"), **rest}
 
 
 RECOMMENDED = "valley"  # the most robust to noise, and the default of fastai's `lr_find`

@@ -8,23 +8,20 @@ from modelscope_cli.records.watch import CRASHED, LEARNING, SOUND, TrainingFindi
 NO_METRIC = "no fault found; without a metric the quality is unknown"
 
 
-def story(
-    findings: Sequence[TrainingFinding], verdict: str, reason: str | None, at: str = ""
-) -> list[tuple[str, str]]:
+def story(findings: Sequence[TrainingFinding], verdict: str, reason: str | None) -> list[tuple[str, str]]:
     """Return the verdict, causes and consequences as lines below a table.
 
     Args:
         reason: why there is no verdict, or what it does not cover.
-        at: prefix of each cause: the name of the training, if there are several.
     """
     lines = []
     if not findings or verdict == CRASHED:
         sentence = training_answer((), verdict, reason)
-        lines.append(("verdict", f"{at}{sentence[:1].lower()}{sentence[1:]}"))
+        lines.append(("verdict", f"{sentence[:1].lower()}{sentence[1:]}"))
     for cause in (one for one in findings if one.follows is None):
         where = f"{cause.layer}: " if cause.layer else ""
         place = f" ({cause.place})" if cause.place else ""
-        lines.append((f"{cause.severity} {cause.code}", f"{at}{where}{cause.message}{place}"))
+        lines.append((f"{cause.severity} {cause.code}", f"{where}{cause.message}{place}"))
         lines.append(("", f"try: {cause.hint}"))
         if followed := [one for one in findings if one.follows == cause.code]:
             lines.append(("", f"consequences: {', '.join(map(_briefly, followed))}"))

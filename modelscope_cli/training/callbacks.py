@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import eq
 
 import torch
 import torch.nn.functional as F
@@ -48,14 +49,8 @@ class Predictions:
     predicted: tuple[int, ...]
 
     @property
-    def wrong(self) -> tuple[int, ...]:
-        """The positions of the images whose prediction is not their label."""
-        pairs = enumerate(zip(self.labels, self.predicted, strict=True))
-        return tuple(at for at, (label, predicted) in pairs if label != predicted)
-
-    @property
     def accuracy(self) -> float:
-        return 1 - len(self.wrong) / len(self.labels)
+        return sum(map(eq, self.labels, self.predicted)) / len(self.labels)
 
 
 class HeldOut(Callback):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.files import ListedImage, is_picture
 from modelscope_cli.inputs.image import decode
 from modelscope_cli.lean import without_dynamo
@@ -234,8 +234,6 @@ class TrainingData:
     def n_classes(self) -> int:
         return len(self.classes)
 
-    starts_anew = True
-
     def info(self, shape: Shape) -> DataInfo:
         """Describe the data for the record, with the files skipped so far; `shape` is that of one batch."""
         skipped = tuple(sorted(self.unreadable))
@@ -310,13 +308,6 @@ def open_data(data: Any, loaders: str | None, pictures: int, size: int, seed: in
         return open_folder(Path(data), size, seed)
     first = data[0] if isinstance(data, tuple) and data else data
     return LoaderData(data, type(first).__name__)
-
-
-def check_source(source: DataSource, n_trainings: int) -> None:
-    """Refuse data for one training where several are requested (exit 2)."""
-    if n_trainings > 1 and not source.starts_anew:
-        message = f"'{source.source}' can be iterated only once, but {n_trainings} trainings were requested"
-        raise UsageError(message, "give a DataLoader, or a list of batches")
 
 
 def open_drawn(count: int, size: int, seed: int) -> TrainingData:

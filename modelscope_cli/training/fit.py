@@ -40,7 +40,7 @@ from modelscope_cli.rules.training.progress import accuracy_of, proof
 from modelscope_cli.training import callbacks as cb
 from modelscope_cli.training.data import DataSource
 from modelscope_cli.training.model import trainable
-from modelscope_cli.training.request import TrainRequest, Variant
+from modelscope_cli.training.request import TrainRequest
 from modelscope_cli.training.runner import INTERRUPTED, Callback, Runner, StopTraining
 
 _MOMENTUM = 0.9
@@ -212,16 +212,15 @@ def _layer_series(rows: dict[int, Row]) -> LayerSeries:
 def train_once(
     model: nn.Module,
     data: DataSource,
-    variant: Variant,
+    request: TrainRequest,
     place: cb.ModelPlace,
     advance: Callable[[], object] = lambda: None,
 ) -> Training:
-    """Train `model` in place as `variant` requests and return the curves; the same seed gives the same bits.
+    """Train `model` in place as requested and return the curves; the same seed gives the same bits.
 
     Args:
         advance: called after every step.
     """
-    request = variant.request
     optimizer = make_optimizer(trainable(model), request)
     schedule = make_schedule(optimizer, request)
     clip, norm = nn.utils.clip_grad_norm_, request.clip_norm
@@ -243,7 +242,6 @@ def train_once(
     name = type(optimizer).__name__
     loss, lr = history.scalars(name)
     training = Training(
-        name=variant.name,
         # A loader has a size of its own
         settings={**asdict(request), "batch": max(len(one.labels) for one in history.predictions)},
         steps=runner.step,
@@ -253,7 +251,6 @@ def train_once(
         lr=lr,
         held_out=tuple(held_out.results),
         held_out_labels=tuple(sorted(Counter(held_out.last.labels).items())),
-        held_out_wrong=held_out.last.wrong,
         events=_events(loss[0], runner.interrupted_at),
     )
     facts = training_facts(loss[0], data.n_classes, history.predictions, held_out)

@@ -63,11 +63,6 @@ class LoaderData:
     def n_classes(self) -> None:
         """None: the labels are not known in advance, so the model keeps its classes."""
 
-    @property
-    def starts_anew(self) -> bool:
-        """Whether every training sees the same batches; a generator yields each only once."""
-        return not any(isinstance(loader, Iterator) for loader in self._loaders)
-
     def batches(self, batch: int, seed: int) -> UserBatches:
         """Return the batches of the loader, which decides their size and order."""
         return UserBatches(self._loaders[0], self.source)

@@ -1,15 +1,12 @@
 """The request for a training, checked before torch is imported. Standard library."""
 
-import difflib
-import itertools
 import math
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any, cast
 
-from modelscope_cli.errors import UsageError, with_nearest
+from modelscope_cli.errors import UsageError
 from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.records.keywords import DEFAULTS, ClassifierKeywords, LearningKeywords, ModelKeywords
 from modelscope_cli.records.naming import LONGEST_RUN
@@ -66,19 +63,6 @@ def request_of(keywords: ClassifierKeywords, **options: Any) -> TrainRequest:
     return TrainRequest(**{_SETTINGS.get(name, name): merged[name] for name in shared}, **options)
 
 
-# What can be varied, with an example.
-_VARIED = {
-    "optimizer": "sgd,momentum",
-    "schedule": "constant,one-cycle",
-    "init": "default,kaiming-normal",
-    "norm_layer": "batch,layer",
-    "lr": "0.01,0.1",
-    "batch": "16,64",
-    "label_smoothing": "0,0.1",
-    "weight_decay": "0,0.01",
-}
-
-
 def name_model(model: "Model", weights: str, keywords: ClassifierKeywords) -> "Model":
     """Return the request for a named model; a module is returned unchanged."""
     if not isinstance(model, str | PathLike):
@@ -107,59 +91,3 @@ def check_init(request: TrainRequest, model: "Model") -> None:
         raise UsageError(
             f"'--init {request.init}' would overwrite the weights of '{option}'", "--init default"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """One cell of the grid: what differs, in words (`init=xavier norm=none`), and the whole request."""
-
-    name: str
-    settings: dict[str, str]
-    request: TrainRequest
-
-
-def variants_of(request: TrainRequest, vary: Sequence[str]) -> tuple[Variant, ...]:
-    """Return every combination of `--vary option=a,b`, the first option changing slowest; one without any."""
-    axes: dict[str, list[str]] = {}
-    for text in vary:
-        name, equals, values = text.partition("=")
-        field = name.strip().lower().replace("-", "_")
-        if field not in _VARIED:
-            nearest_name = (difflib.get_close_matches(field, _VARIED, n=1, cutoff=0.5) or ["lr"])[0]
-            message = f"'--vary {text}' is not an option that can be varied"
-            every = f"one of {', '.join(map(_dashed, _VARIED))}"
-            hint = f"--vary {_dashed(nearest_name)}={_VARIED[nearest_name]}   {every}"
-            raise UsageError(with_nearest(message, field, _VARIED), hint)
-        words = [word.strip() for word in values.split(",") if word.strip()]
-        if not equals or not words:
-            raise UsageError(f"'--vary {text}' names no values", f"--vary {_dashed(field)}={_VARIED[field]}")
-        if field in axes:
-            both = f"{_dashed(field)}={','.join([*axes[field], *words])}"
-            raise UsageError(f"'--vary {_dashed(field)}' is given twice", f"--vary {shlex.quote(both)}")
-        axes[field] = list(dict.fromkeys(words))
-    variants = []
-    for words_of_cell in itertools.product(*axes.values()):
-        settings = dict(zip(axes, words_of_cell, strict=True))
-        changed = {field: _read(field, word) for field, word in settings.items()}
-        name = " ".join(f"{_dashed(field)}={word}" for field, word in settings.items())
-        variants.append(
-            Variant(
-                name,
-                settings,
-                replace(request, **{_SETTINGS.get(field, field): value for field, value in changed.items()}),
-            )
-        )
-    return tuple(variants)
-
-
-def _read(field: str, word: str) -> Any:
-    kind = type(getattr(TrainRequest(), _SETTINGS.get(field, field)))
-    try:
-        return kind(word)
-    except ValueError as error:
-        example = f"--vary {_dashed(field)}={_VARIED[field]}"
-        raise UsageError(f"'{word}' is not a number for '--vary {_dashed(field)}'", example) from error
-
-
-def _dashed(field: str) -> str:
-    return field.replace("_", "-")

@@ -1,8 +1,6 @@
 """`train`: train a classifier briefly and record what happens inside it."""
 
-from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
@@ -10,12 +8,12 @@ from typing import Any, Unpack
 from modelscope_cli.models.request import Model, seed_of
 from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.records.display import report
-from modelscope_cli.records.keywords import ClassifierKeywords, as_tuple, spelled_out
+from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.progress import SILENT, Progress, counting
-from modelscope_cli.records.run import Notice, invocation
-from modelscope_cli.records.train import TRAINED_WEIGHTS, Training, TrainRecord
-from modelscope_cli.training.request import check_data, check_init, name_model, request_of, variants_of
+from modelscope_cli.records.run import invocation
+from modelscope_cli.records.train import TRAINED_WEIGHTS, TrainRecord
+from modelscope_cli.training.request import check_data, check_init, name_model, request_of
 
 
 @spelled_out
@@ -31,7 +29,6 @@ def train(
     lr: float = 0.05,
     schedule: str = "constant",
     clip_norm: float | None = None,
-    vary: str | Sequence[str] = (),
     weights: str = "none",
     every: int | None = None,
     out: str | PathLike[str] | None = None,
@@ -39,7 +36,7 @@ def train(
     progress: Progress | None = None,
     **keywords: Unpack[ClassifierKeywords],
 ) -> TrainRecord:
-    """Train a classifier for a few steps and return what happens inside it; or compare ways to train it.
+    """Train a classifier for a few steps and return what happens inside it.
 
     Your module does not change: a copy is trained. The trained weights are written with `out`.
 
@@ -56,8 +53,6 @@ def train(
         lr: the learning rate, or its peak.
         schedule: constant, one-cycle, or cosine.
         clip_norm: scale all gradients to this norm.
-        vary: train once for each value (repeatable). Give several to train every combination. OPTION is init,
-            norm-layer, optimizer, schedule, lr, batch, label-smoothing, or weight-decay.
         every: record every K-th step, instead of about 200 in all.
         out: folder for the report, the figure, the table and the weights; `force` allows one that is not empty.
 
@@ -80,51 +75,34 @@ def train(
         seed=seed_of(model, keywords),
     )
     check_data(data, loaders, pictures, size)
-    variants = variants_of(request, as_tuple(vary))
-    for variant in variants:
-        check_init(variant.request, model)
+    check_init(request, model)
     folder = OutputFolder(Path(out), force) if out is not None else None
     if folder is not None:
         folder.check()
 
     from modelscope_cli.hooks.random_states import kept_random_states
-    from modelscope_cli.rules.training.comparison import compare
     from modelscope_cli.tensor_file import write_tensors
     from modelscope_cli.training.classifier import open_classifier
-    from modelscope_cli.training.data import check_source, open_data
+    from modelscope_cli.training.data import open_data
     from modelscope_cli.training.fit import train_once
-    from modelscope_cli.training.runner import INTERRUPTED
 
-    trainings: list[Training] = []
-    warnings: tuple[Notice, ...] = ()
     with (
         kept_random_states(),
         folder.open() if folder is not None else nullcontext(Path()) as stage,
-        counting(progress, "steps", len(variants) * steps) as advance,
+        counting(progress, "steps", steps) as advance,
     ):
         source = open_data(data, loaders, pictures, size, request.seed)
-        check_source(source, n_trainings=len(variants))
-        for variant in variants:
-            told = SILENT if trainings else progress  # the notes would be repeated
-            classifier = open_classifier(model, weights, keywords, source, variant.request, told)
-            warnings = warnings if trainings else classifier.warnings
-            training = train_once(
-                classifier.loaded.module, source, variant, classifier.place, advance=advance
-            )
-            trainings.append(training)
-            if any(event.kind == INTERRUPTED for event in training.events):
-                break
+        classifier = open_classifier(model, weights, keywords, source, request, progress)
+        trained = classifier.loaded.module
+        training = train_once(trained, source, request, classifier.place, advance=advance)
         record = TrainRecord(
-            run=replace(classifier, warnings=warnings).run("train", source, request.seed, invoked, progress),
-            trainings=tuple(trainings),
+            run=classifier.run("train", source, request.seed, invoked, progress),
+            training=training,
             data=source.info(classifier.shape),
             near_zero=NEAR_ZERO,
-            comparison=compare(trainings) if trainings[0].name else None,
         )
         if folder is not None:
-            if not record.is_study:
-                state = classifier.loaded.module.state_dict()
-                write_tensors(stage / TRAINED_WEIGHTS, state, categories=list(source.classes))
+            write_tensors(stage / TRAINED_WEIGHTS, trained.state_dict(), categories=list(source.classes))
             record = report().save_within(record, stage, folder.path)
     if folder is not None:
         progress.note(f"wrote {folder.path} ({', '.join(record.files)})")

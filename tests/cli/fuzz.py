@@ -93,7 +93,6 @@ OWN = {
     "size": (["16", "8,12", "0", str(2**62)], ["1", "16,", "4096,1", "-8"]),
     "mean": (["0.5", "1e308", "nan"], ["0,0,0", "1e-320", "0.5,0.5"]),
     "std": (["0.5", "1e308", "1e-320"], ["0", "1,1,1", "nan"]),
-    "vary": (["lr=0.1,0.2", "batch=1e9,2"], ["init=kaiming,xavier", "lr=nan", f"batch={'9' * 5000}"]),
     "format": (["auto", "table", "tsv", "csv", "json", "markdown"], ["github", "junit", "xml", ""]),
     "device": (["cpu", "auto", "cuda"], ["cuda:9", "meta", str(2**63), "mps"]),
     "dtype": (["float32", "float16", "bfloat16"], ["float64", "int8", ""]),

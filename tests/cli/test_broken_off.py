@@ -62,18 +62,13 @@ class Batches:
 
 def test_a_training_ends_after_the_step(tmp_path):
     record = ms.train(Net(), Batches(3), steps=50, out=tmp_path / "run")
-    (training,) = record.trainings
+    training = record.training
     assert training.steps == 4
     assert [(event.step, event.kind) for event in training.events] == [(4, "interrupted")]
     assert all(len(series.value) == 4 for series in training.loss)
     assert (tmp_path / "run" / "report.json").is_file()
     assert is_cut_short()
     assert not is_cut_short()
-
-
-def test_of_several_trainings_the_next_does_not_begin():
-    record = ms.train(Net(), Batches(2), steps=5, vary="lr=0.1,0.2,0.3")
-    assert [one.steps for one in record.trainings] == [3]
 
 
 def test_a_second_ctrl_c_ends_at_once():

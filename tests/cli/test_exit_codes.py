@@ -136,7 +136,6 @@ TABLE = [
     (LEARN, "<{bad}/broken.py:Maps>", 4, "the model's output is 32x4x62x62, not a row", "modelscope summary"),
     (LEARN, "<{bad}/broken.py:Few> --size 8", 4, "4 scores, but the data have 10 classes", "num_classes=10"),
     (LEARN, "<tiny> -c {trained} --init xavier", 2, "'--init xavier' would overwrite", "--init default"),
-    ("train", "<tiny> --vary inti=xavier", 2, "'--vary inti=xavier' is not an option", "--vary init="),
     (LEARN, "<tiny> --loaders {bad}/mine.py:empty", 2, "yields no batches", "starts again"),
     (LEARN, "<tiny> --loaders {bad}/mine.py:words", 2, "a str, not two tensors", "yield inputs, targets"),
     (LEARN, "<tiny> --loaders x.py:words {bad}", 2, "'--loaders x.py:words' and the folder", "--loaders x.py"),

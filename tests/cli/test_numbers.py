@@ -41,10 +41,6 @@ WRITTEN = [
     *(("stats {star} {tiny}", option, "{}") for option in ("--mean", "--std", "--size")),
     ("stats {tiny}", "--input-shape", "1,3,{},8"),
     ("prune {star} {tiny}", "--sweep", "0.1,{}"),
-    *(
-        ("train -m {TINY}", "--vary", f"{name}={{}},1")
-        for name in ("lr", "batch", "weight-decay", "label-smoothing")
-    ),
 ]
 
 

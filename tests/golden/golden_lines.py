@@ -113,7 +113,6 @@ LINES = {
     "grads_noise": f"grads {BARE} --input-shape 2,3,32,32 --seed 3 --exclude bn --no-save #jt",
     # train
     "train_tiny": f"train {BARE} --steps 3 --pictures 40 --size 16 --batch 4 --out run",
-    "train_vary": f"train {BARE} --steps 3 --pictures 40 --size 16 --batch 4 --vary lr=0.1,1e12 --vary init=default,xavier #~",
     "train_options": f"train {BARE} --steps 4 --pictures 40 --size 16 --batch 4 --optimizer adamw --lr 0.01 --schedule one-cycle "
     "--label-smoothing 0.1 --weight-decay 0.01 --clip-norm 1 "
     "--norm-layer group --freeze conv --every 2 --init kaiming-normal "

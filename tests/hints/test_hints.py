@@ -136,7 +136,6 @@ train {LEARN} --val few
 grads {TINY} --target 10 --no-save
 ablate {TINY} --by-channel --no-save
 prune {TINY} --amount 30%
-train {LEARN} --vary norm-layr=batch
 explain models.py:Embedding dot.png --method saliency --no-save --receipt none
 stats {TINY} dot.png --frames
 weights {TINY}
@@ -171,7 +170,6 @@ prune {TINY} dot.png --save out.pth --amount 0.5
 train {LEARN} --save out.pth
 train {LEARN} --epochs 3
 train {LEARN} --lr 0
-train {LEARN} --vary lr=0.1 0.5
 prune {TINY} dot.png --sweep 0.1 0.5 --no-save
 ablate {TINY} dot.png --sweep 0.1 0.5 --no-save
 predict {TINY} few --truth val

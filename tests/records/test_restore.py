@@ -62,7 +62,7 @@ def test_what_is_not_a_document_is_refused(document):
 
 @pytest.mark.parametrize(("name", "path", "place"), [
     ("train", ("steps",), r"\$\.steps"),
-    ("train_study", ("variants", 1, "steps"), r"\$\.variants\[1\]\.steps"),
+    ("train", ("layers", 0, "order"), r"\$\.layers\[0\]\.order"),
 ])  # fmt: skip
 def test_the_place_is_that_in_the_document(name, path, place, documents):
     document = copy.deepcopy(documents[name])

@@ -43,8 +43,6 @@ DRAWN: Mapping[str, Mapping[str, str]] = {
     # The picture of README.md: a few panels, which can be read at 800 pixels.
     "watch --every 1 --out few --layer block1.conv1 --layer block1.shortcut demo/train.py --variant sick": {},
     "watch --report few": {"few/histograms.png": "readme.png"},
-    "train demo/tiny_resnet.py:TinyResNet --size 48 --vary init=default,kaiming-normal "
-    "--vary norm-layer=batch,none --out study": {"study/comparison.png": "comparison.png"},
     "train demo/tiny_resnet.py:TinyResNet --size 48 --out learnt": {"learnt/curves.png": "curves.png"},
     "lrfind demo/tiny_resnet.py:TinyResNet --size 48 --out rate": {"rate/lr.png": "lr.png"},
     f"diff {_HEALTHY} --b-dtype bfloat16 demo/star.png --plot bfloat16.png": {"bfloat16.png": "bfloat16.png"},

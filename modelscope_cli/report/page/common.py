@@ -20,20 +20,13 @@ from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.sheet import Sheet
 
 ERROR, WARNING, SOUND, NONE = "error", "warning", "sound", ""
-KINDS = {
-    CRASHED: ERROR,
-    FAULT: ERROR,
-    UNKNOWN: WARNING,
-    LEARNING: SOUND,
-    HEALTHY: SOUND,
-}  # of a training, the worst first
+KINDS = {CRASHED: ERROR, FAULT: ERROR, UNKNOWN: WARNING, LEARNING: SOUND, HEALTHY: SOUND}  # of a training
 
 
 def kind_of(record: Any, sheet: Sheet) -> str:
     """Return the kind of a result: `error`, `warning`, `sound`, or empty without a verdict or a marked row."""
-    training = _worst(record)
-    if training is not None:
-        return KINDS.get(training.verdict, NONE)
+    if record.command in ("watch", "train"):
+        return KINDS.get((record if record.command == "watch" else record.training).verdict, NONE)
     if record.command == "check":
         is_new = any(not one.known for one in record.findings)
         is_doubtful = record.verdict == NOT_JUDGED or (record.passed and is_new)
@@ -42,15 +35,6 @@ def kind_of(record: Any, sheet: Sheet) -> str:
     if record.command == "diff":
         return SOUND if record.is_same else WARNING
     return WARNING if any(map(sheet.is_bad, sheet.rows)) else NONE
-
-
-def _worst(record: Any) -> Any:
-    """Return the training with the worst verdict; None for other results."""
-    trainings = [record] if record.command == "watch" else getattr(record, "trainings", ())
-    order = [*KINDS]
-    return min(
-        trainings, key=lambda one: order.index(one.verdict) if one.verdict in order else -1, default=None
-    )
 
 
 _MOST_NAMED = 12
@@ -149,7 +133,6 @@ def _circumstances(run: Run) -> list[tuple[str, str]]:
 
 _SHOWN = {
     "ablation": "Change of the target without each layer",
-    "comparison": "The variants compared",
     "distributions": "The values of every layer's output",
     "activations": "The loss, the accuracy, and the outputs of the layers over the steps",
     **dict.fromkeys(("curves", "training"), "The loss, the layers and the updates over the steps"),

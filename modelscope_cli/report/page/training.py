@@ -3,31 +3,13 @@
 import math
 from collections.abc import Sequence
 
-from modelscope_cli.records.watch import (
-    CRASHED,
-    FAULT,
-    LEARNING,
-    SOUND,
-    UNKNOWN,
-    TrainingFinding,
-    WatchedParameter,
-    labelling,
-)
+from modelscope_cli.records.watch import TrainingFinding, WatchedParameter, labelling
 from modelscope_cli.report import numbers
-from modelscope_cli.report.page.common import KINDS, WARNING, finding
+from modelscope_cli.report.page.common import finding
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, joined
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.sheet import Column, Sheet, figure
 from modelscope_cli.report.training_panels import NUMBERS, Row, Trained, last_of
-
-_VERDICTS = {
-    FAULT: "Something is wrong",
-    SOUND: "Nothing wrong was found",
-    LEARNING: "Learning; no fault was found",
-    UNKNOWN: "Cannot tell yet",
-    CRASHED: "The script crashed",
-}
-
 
 Facts = Sequence[tuple[str, str]]
 
@@ -35,21 +17,19 @@ Facts = Sequence[tuple[str, str]]
 class Anchors:
     """The anchors of layers and parameters by label, and of the cards of findings."""
 
-    def __init__(self, training: Trained, variant: str = "") -> None:
-        """Collect the anchors of one training. `variant` distinguishes its cards from others on the same page."""
+    def __init__(self, training: Trained) -> None:
         self.label = labelling(training.layers, training.parameters)
         rows: list[tuple[Row, str]] = [(row, f"layer-{n}") for n, row in enumerate(training.layers)]
         rows += [(row, f"parameter-{n}") for n, row in enumerate(training.parameters)]
         self._rows = {id(row): anchor for row, anchor in rows}
         self._labels = {self.label(row): anchor for row, anchor in rows}
-        self._cards = {id(one): f"finding-{variant}{n}" for n, one in enumerate(training.findings)}
-        self.is_variant = bool(variant)
+        self._cards = {id(one): f"finding-{n}" for n, one in enumerate(training.findings)}
 
     def row(self, row: Row) -> str:
         return self._rows[id(row)]
 
     def labelled(self, label: str | None) -> str | None:
-        return self._labels.get(label or "") if not self.is_variant else None
+        return self._labels.get(label or "")
 
     def card(self, one: TrainingFinding) -> str:
         return self._cards[id(one)]
@@ -75,15 +55,11 @@ def training_sections(
 def verdict(training: Trained, anchors: Anchors, lines: Facts) -> Html:
     """Return the findings, each cause with its consequences, and the course of the training.
 
-    A variant has its verdict here; that of a single training is the heading of the page.
+    The verdict itself is the heading of the page.
 
     Args:
         lines: about the run as a whole.
     """
-    words = _VERDICTS.get(training.verdict, training.verdict)
-    badge = element("span", words, class_=f"verdict {KINDS.get(training.verdict, WARNING)}")
-    lead = element("p", badge, f" {training.reason}" if training.reason else None)
-    lead = lead if anchors.is_variant else NOTHING
     followed: dict[str, list[TrainingFinding]] = {}
     for one in training.findings:
         if one.follows is not None:
@@ -94,7 +70,7 @@ def verdict(training: Trained, anchors: Anchors, lines: Facts) -> Html:
     happened = [(event.kind, event.message) for event in training.events if event.message not in said]
     began = [("not finite", f"step {birth.step}: {birth.words}") for birth in training.births]
     summary = facts([*lines, *happened, *began])
-    return joined([lead, element("ul", *cards, class_="findings") if cards else NOTHING, summary])
+    return joined([element("ul", *cards, class_="findings") if cards else NOTHING, summary])
 
 
 def _card(one: TrainingFinding, followed: Sequence[TrainingFinding], anchors: Anchors) -> Html:

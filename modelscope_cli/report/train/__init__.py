@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from modelscope_cli.records.train import TRAINED_WEIGHTS, TrainRecord
-from modelscope_cli.report.train.figures import draw
+from modelscope_cli.report.train.figures import draw_curves
 from modelscope_cli.report.train.page import sections
-from modelscope_cli.report.train.table import answer, train_columns, train_sheet
+from modelscope_cli.report.train.table import LAYER_COLUMNS, answer, train_sheet
 from modelscope_cli.report.view import Draw, View
 
 
@@ -14,16 +14,14 @@ class TrainView(View[TrainRecord]):
     """The table, figures and page of `train`."""
 
     sheet = staticmethod(train_sheet)
-    columns = (*train_columns(False), *train_columns(True))
+    columns = LAYER_COLUMNS
     answer = staticmethod(answer)
 
-    figures: Mapping[str, Draw[TrainRecord]] = {"training": draw}
+    figures: Mapping[str, Draw[TrainRecord]] = {"training": draw_curves}
     sections = staticmethod(sections)
 
     def save_files(self, record: TrainRecord, folder: Path) -> TrainRecord:
-        figure, table = (
-            ("comparison.png", "variants.csv") if record.is_study else ("curves.png", "layers.csv")
-        )
-        saved = self.write(record, folder, {figure: draw(record)}, {table: train_sheet(record)})
+        figures, tables = {"curves.png": draw_curves(record)}, {"layers.csv": train_sheet(record)}
+        saved = self.write(record, folder, figures, tables)
         weights = (TRAINED_WEIGHTS,) if (folder / TRAINED_WEIGHTS).exists() else ()
         return saved.with_changes(files=(*saved.files, *weights))

@@ -42,7 +42,7 @@ def texts(browser, query):
     return browser.run(f"[...document.querySelectorAll({json.dumps(query)})].map((one) => one.textContent)")
 
 
-@pytest.mark.parametrize("name", ["check", "explain", "stats", "train_study"])
+@pytest.mark.parametrize("name", ["check", "explain", "stats", "train"])
 def test_nothing_leaves_a_page_and_nothing_complains(name, shown, documents, tmp_path):
     browser = shown(documents[name])
     assert browser.requests() == []
@@ -51,7 +51,7 @@ def test_nothing_leaves_a_page_and_nothing_complains(name, shown, documents, tmp
     assert name in LINES
 
 
-@pytest.mark.parametrize("name", ["check", "predict", "stats", "summary", "train_study", "watch", "weights"])
+@pytest.mark.parametrize("name", ["check", "predict", "stats", "summary", "train", "watch", "weights"])
 def test_the_answer_is_in_the_first_400_pixels_and_nothing_is_wider_than_a_phone(name, shown, documents):
     """The heading names a number or a verdict; what follows it begins on the first screen."""
     browser = shown(documents[name])
