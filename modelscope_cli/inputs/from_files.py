@@ -34,7 +34,7 @@ from modelscope_cli.inputs.decoding import (
 from modelscope_cli.inputs.files import FileList, FoundImages, ListedImage, find_images
 from modelscope_cli.inputs.forward_signature import arrange_named, suggestion
 from modelscope_cli.inputs.grammar import ShapeSpec, by, shape_in
-from modelscope_cli.inputs.image import OF_SEVERAL, count_frames, decode, is_stored_turned
+from modelscope_cli.inputs.image import OF_SEVERAL, conversions, count_frames, decode, is_stored_turned
 from modelscope_cli.inputs.model_config import takes_clips
 from modelscope_cli.inputs.noise import count_codes, describe, make_noise
 from modelscope_cli.inputs.preprocess import Preprocessing, Preset
@@ -100,6 +100,7 @@ def open_images(
     names = tuple(file.name for file in files[:_MOST_NAMED])
     info = InputInfo("image", shapes_of(first.args), names, plan.words, n_files=len(files))
     notes = [*listed.notes, *_several(files), *preparation_notes(plan, transforms, request)]
+    notes += conversions(files, plan.mode)
     return Inputs(
         info,
         len(files),
@@ -219,6 +220,7 @@ def open_named(
         notes.append("the forward takes one argument, so it gets all inputs as a dict")
     if plan is not None:
         notes += preparation_notes(plan, transforms, request)
+        notes += conversions([file for file, _ in content.shown], plan.mode)
     n_images, n_batches = content.count(outline), len(cuts)
     shown_files = FileList(file for file, _ in content.shown)
     return Inputs(info, n_images, n_batches, batches, tuple(notes), preprocessing=plan, files=shown_files)

@@ -4,8 +4,8 @@ import io
 import logging
 import shlex
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -176,6 +176,38 @@ def upright_size(file: ListedImage) -> tuple[int, int]:
         width, height = image.size
         is_on_its_side = image.getexif().get(_ORIENTATION, 1) >= 5
         return (height, width) if is_on_its_side else (width, height)
+
+
+_N_LOOKED_AT = 32  # headers of image files
+
+
+def conversions(files: Sequence[ListedImage], mode: Mode) -> list[str]:
+    """Return a note for each kind of change that decoding to `mode` makes, by the headers of the first files."""
+    changed: dict[str, list[str]] = {}
+    for file in files[:_N_LOOKED_AT]:
+        with suppress(Exception):  # a file that cannot be read is reported elsewhere
+            opened = (
+                nullcontext(file.image) if file.image else Image.open(_stream(file), formats=IMAGE_FORMATS)
+            )
+            with strict_pillow(), opened as image:
+                for change in _changes(image, mode):
+                    changed.setdefault(change, []).append(f"'{file.name}'")
+    return [f"images: {change}: {some(names, 2)}" for change, names in changed.items()]
+
+
+def _changes(image: Image.Image, mode: Mode) -> Iterator[str]:
+    """Yield what an image loses or gains in `_to_mode`, in words."""
+    is_gray = image.mode in ("1", "L", "LA", "I", "F") or image.mode.startswith("I;16")
+    if is_gray and mode == "RGB":
+        yield "gray, so all 3 channels are equal"
+    if not is_gray and mode == "L":
+        yield "colour becomes gray, as the model takes 1 channel"
+    if image.mode.startswith("I"):
+        yield "16-bit values are divided by 257"
+    if image.has_transparency_data:
+        yield "transparent pixels become white"
+    if image.mode == "CMYK":
+        yield "CMYK is converted without its colour profile"
 
 
 def _to_mode(image: Image.Image, mode: Mode) -> Image.Image:
