@@ -15,7 +15,7 @@ from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
 from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
-from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at, message_of, told
+from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at, message_of
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scoring
 from modelscope_cli.analysis.outputs.read import OutputReader
@@ -42,7 +42,7 @@ from modelscope_cli.models.load import family_of_module, load_model
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model, ModelRequest, as_request, seed_of
 from modelscope_cli.records.keywords import DEFAULTS, OUTPUT_KINDS, Keywords, ModelKeywords, as_tuple
-from modelscope_cli.records.naming import ENOUGH_ALIKE, counted, dtype_name, with_article
+from modelscope_cli.records.naming import ENOUGH_ALIKE, counted, dtype_name, rounded, with_article
 from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell, tell_more
 from modelscope_cli.records.refusals import check_word
@@ -60,6 +60,7 @@ from modelscope_cli.records.run import (
 )
 
 T = TypeVar("T")
+_ALIKE = 2**-8  # of the range of scores: the resolution of bfloat16, in which trained models are run
 _JUDGED = ("grads", "explain", "ablate", "predict", "prune")  # where scores may say nothing
 
 
@@ -179,16 +180,26 @@ class Subject:
     def tell_if_degenerate(
         self, judged: Degenerate, best: Sequence[int] = (), *, is_training: bool = False
     ) -> None:
-        """Warn if the scores of all images say nothing, if any are not finite, or if all images of several folders
-        have the same best class (`best`: those of the predictions), with what to try."""
-        if code := told(judged):
+        """Warn if the scores of all images say nothing, if any are not finite, if those of random weights hardly
+        differ, or if all images of several folders have the same best class (`best`: those of the predictions)."""
+        if code := judged.told():
             remedies = ", or ".join(self._remedies(code, is_training))
-            message = message_of(code, self.command, judged.count(code))
+            message = message_of(code, self.command, judged.codes.count(code))
             self.warn([Notice(code, f"{message}; try {remedies}" if remedies else message)])
             if code != SATURATED:
                 return
+        share, is_random = judged.likeness(), self.loaded.info.weights.resolved == "random"
         folders = class_folders(self.inputs.files)
-        if len({*best}) == 1 and len(best) >= ENOUGH_ALIKE and len(folders) > 1:
+        is_one = len({*best}) == 1 and len(best) >= ENOUGH_ALIKE and len(folders) > 1
+        if share is not None and (is_random or (share < _ALIKE and not is_one)):
+            who = "random weights hardly look at the image"
+            who = who if is_random else "the model hardly looks at the image, or the images are nearly alike"
+            words = (
+                f"the scores of the {len(judged.codes)} images differ by at most {rounded(100 * share)} % of"
+            )
+            words += f" their range, too little to change the prediction: {who}"
+            self.warn([Notice("scores_alike", words)])
+        elif is_one:
             name = name_class(best[0], self.loaded.categories)
             message = f"all {len(best)} images of {len(folders)} folders are predicted as class {name}"
             self.warn([Notice("one_class", f"{message}: try another --size, or predict --doctor")])
@@ -198,8 +209,10 @@ class Subject:
         if first is not None:
             if not is_training:
                 trained = self._read_first(is_training=True)
-                yield from ["--mode train"] * (trained is not None and not any(look_at(trained)))
-            yield from ["--dtype float32"] * (self.request is not None and not any(look_at(first.settled())))
+                yield from ["--mode train"] * (trained is not None and not any(look_at(trained).codes))
+            yield from ["--dtype float32"] * (
+                self.request is not None and not any(look_at(first.settled()).codes)
+            )
             guesses = None if getattr(first.main, "ending", "") else first.main.guesses(2, None, Scoring())
             yield from (f"--target {guess.index}" for guess in (guesses or ((),))[0][1:])
         if self.loaded.info.weights.resolved == "random":
@@ -216,7 +229,7 @@ class Subject:
         """Give batch norms of random weights the statistics of the first batch if the scores say nothing else: with
         their initial ones the values grow or vanish from layer to layer."""
         first, filled = self._read_first() if never_saw_a_batch(self.loaded.module)() else None, []
-        if first is None or not all(look_at(first, self.first.args)):
+        if first is None or not all(look_at(first, self.first.args).codes):
             return
         with suppress(ForwardError), HookSession(self.loaded.module) as session:  # which puts all back
             norms = [one for one in self.loaded.module.modules() if isinstance(one, _BatchNorm)]

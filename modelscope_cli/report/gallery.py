@@ -103,10 +103,10 @@ def draw(record: FeatureMap, maps: Tensor, look: MapLook) -> Image.Image:
     """Draw the grid, strip or overlay of one output under its title line, each channel with its number."""
     selected = maps[list(record.shown)]
     is_vector, is_coloured = selected.ndim == 1, selected.ndim == 4
-    most = image_tiles.STRIP_COLUMNS if is_vector else None
+    across = image_tiles.STRIP_COLUMNS if is_vector else None
     if look.under is None and not is_vector:
-        selected, most = image_tiles.raised(selected)
-    columns = image_tiles.columns_of(len(selected), most)
+        selected, across = image_tiles.raised(selected)
+    columns = image_tiles.columns_of(len(selected), across)
     if look.under is not None and not is_vector:
         body = image_tiles.overlay(
             selected, look.under, look.cmap, None, look.scale, BAND, is_signed=look.is_signed

@@ -74,6 +74,34 @@ def test_equal_numbers_that_are_not_scores_are_called_flat():
     assert [one.code for one in record.run.warnings] == ["flat_output"]
 
 
+@pytest.mark.parametrize("command", [ms.predict, ms.ablate, ms.explain, ms.grads])
+@pytest.mark.parametrize(("gap", "is_told"), [(1e-3, True), (2e-2, False), (0.5, False)])
+def test_scores_that_hardly_differ_between_images_are_told(command, gap, is_told):
+    net = Slight(gap)
+    x = torch.stack([torch.full((3, 8, 8), level) for level in (0.0, 0.25, 1.0)])
+    record = command(net, x, **({"batch": 1} if command is ms.explain else {}))
+    told = [one.message for one in record.run.warnings if one.code == "scores_alike"]
+    assert bool(told) == is_told
+    assert (
+        not told or f"the scores of the 3 images differ by at most {100 * gap:g} % of their range" in told[0]
+    )
+
+
+class Slight(nn.Module):
+    """Three scores, 0, 0.5 and 1; the last is less by the brightness of an image times `gap`."""
+
+    def __init__(self, gap):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 1)
+        with torch.no_grad():
+            self.conv.weight.zero_()
+            self.conv.weight[2] = -gap / 3
+            self.conv.bias.copy_(torch.tensor([0.0, 0.5, 1.0]))
+
+    def forward(self, x):
+        return self.conv(x).mean((2, 3))
+
+
 class Deep(nn.Module):
     """Batch norms that never saw a batch, and residual branches: the values grow from block to block."""
 

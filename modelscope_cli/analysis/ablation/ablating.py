@@ -215,7 +215,7 @@ class Ablating:
         self._classes: set[int] = set()
         self._predictions: list[Prediction] = []
         self._warnings: list[Notice] = []
-        self._degenerate: Degenerate = ()
+        self._degenerate = Degenerate()
         self._why_whole: str | None = None
         self._spared: str | None = None
 

@@ -17,7 +17,7 @@ from modelscope_cli.analysis.activations.observer import (
     to_rows,
 )
 from modelscope_cli.analysis.blocks.blocks import Blocks
-from modelscope_cli.analysis.outputs.degenerate import too_large
+from modelscope_cli.analysis.outputs.degenerate import Degenerate, too_large
 from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.subject import Subject, describe_module, header
@@ -165,7 +165,7 @@ def stats(
         raise _nothing_to_show(subject, selection)
     subject.warn(blocks.warnings())
     if alikes and all(alikes):
-        subject.tell_if_degenerate((ALIKE,) * subject.inputs.n_images)
+        subject.tell_if_degenerate(Degenerate((ALIKE,) * subject.inputs.n_images))
     if not layer and not exclude and len(rows[-1].shape) == 2:
         subject.warn(too_large(rows[-1].std or 0.0, module, is_training=is_training))
     return StatsRecord(

@@ -70,7 +70,7 @@ class Totals:
     logit: float = 0.0
     probability: float | None = 0.0
     score_name: str = "logit"
-    degenerate: Degenerate = ()
+    degenerate: Degenerate = field(default_factory=Degenerate)
     passes: int = 0
     # words, index: the target; None once two images have different targets
     words: str | None = None

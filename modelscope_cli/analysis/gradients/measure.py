@@ -25,7 +25,7 @@ from modelscope_cli.analysis.gradients.gradient_statistics import (
 from modelscope_cli.analysis.gradients.losses import Criterion, Loss
 from modelscope_cli.analysis.gradients.request import GradsRequest
 from modelscope_cli.analysis.outputs.classes import ClassScores
-from modelscope_cli.analysis.outputs.degenerate import Degenerate, judged, score_std, told, too_large
+from modelscope_cli.analysis.outputs.degenerate import Degenerate, judged, score_std, too_large
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import TargetSpec
 from modelscope_cli.devices import widest_float
@@ -98,7 +98,7 @@ class GradientMeasurement:
         self._request = request
         self._reader = OutputReader.of(loaded)
         self._criterion = Criterion(request.loss, self._reader, aim)
-        self._degenerate: Degenerate = ()
+        self._degenerate = Degenerate()
         self._shown = selection
         self._activations = ActivationGradients(is_innermost_only=selection.is_innermost_only)
         self._batch_norms = BatchNormObserver()
@@ -186,14 +186,14 @@ class GradientMeasurement:
         found = judged(answer, args)
 
         def note(value: Tensor, *tensors: Tensor) -> None:
-            codes = found.finish(*tensors)
+            seen = found.finish(*tensors)
             # The loss of another class, or with label smoothing, keeps its gradient beside saturated scores.
             is_kept = (
                 not loss.name.startswith(_OF_CLASSES) or abs(float(value)) >= torch.finfo(value.dtype).eps
             )
-            if SATURATED in codes and not getattr(answer.main, "ending", "") and is_kept:
-                codes = ("",) * len(codes)
-            self._degenerate += codes
+            if SATURATED in seen.codes and not getattr(answer.main, "ending", "") and is_kept:
+                seen = Degenerate(("",) * len(seen.codes), seen.ends)
+            self._degenerate += seen
 
         self._judged.append(Deferred((value, *found.tensors), note))
 
@@ -242,7 +242,7 @@ class GradientMeasurement:
             batch_norm=batch_norm,
             degenerate=self._degenerate,
             warnings=(
-                *(() if told(self._degenerate) else _notices(info, totals)),
+                *(() if self._degenerate.told() else _notices(info, totals)),
                 *[_UNSCALED] * is_hidden,
                 *too_large(float(max(self._stds)), self._model, is_training=request.is_training),
                 *frozen_but_moving(batch_norm),

@@ -1,5 +1,6 @@
 """Whether the scores of images can be judged: not if they are not finite, saturated, or all the same."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,8 +17,39 @@ from modelscope_cli.records.naming import counted
 from modelscope_cli.records.run import ALIKE, FLAT, NONFINITE, SATURATED, UNDECIDED, Notice
 from modelscope_cli.records.stats import LARGE_SCORES
 
-Degenerate = tuple[str, ...]
-"""What is wrong with the scores of each image: the code of a warning, or an empty string."""
+
+@dataclass(frozen=True, slots=True)
+class Degenerate:
+    """What is wrong with the scores of some images; several are added."""
+
+    codes: tuple[str, ...] = ()  # of each image the code of a warning, or an empty string
+    # The least and the greatest score of each class, `(2, classes)`; None where not one of several is predicted
+    ends: Tensor | None = None
+
+    def __add__(self, other: "Degenerate") -> "Degenerate":
+        both = [one for one in (self.ends, other.ends) if one is not None]
+        if len(both) == 2:
+            (low, high), (lower, higher) = both
+            both = [torch.stack((torch.minimum(low, lower), torch.maximum(high, higher)))]
+        return Degenerate(self.codes + other.codes, next(iter(both), None))
+
+    def told(self) -> str:
+        """Return the code to warn of: if the scores of any image are not finite, or those of all say nothing."""
+        return NONFINITE if NONFINITE in self.codes else self.codes[0] if len({*self.codes}) == 1 else ""
+
+    def likeness(self) -> float | None:
+        """Return how far the scores of several images differ at most, in shares of the range of all scores.
+
+        None if the differences are large enough to change the prediction: no class has more in each image than any
+        other in any.
+        """
+        if len(self.codes) < 2 or self.ends is None:
+            return None
+        (low, high), best = self.ends, int(self.ends[0].argmax())
+        others = torch.cat([high[:best], high[best + 1 :]])
+        return float((high - low).max() / (high.max() - low.min())) if low[best] > others.max() else None
+
+
 _WORDS = {
     NONFINITE: "the scores of {images} are NaN or infinite; modelscope stats shows where that begins",
     UNDECIDED: "the scores are the same for all classes, so the prediction is arbitrary",
@@ -52,11 +84,6 @@ def too_large(std: float, model: nn.Module, *, is_training: bool) -> tuple[Notic
     return (Notice("large_scores", f"{words} {effect}"),)
 
 
-def told(judged: Degenerate) -> str:
-    """Return the code to warn of: if the scores of any image are not finite, or those of all say nothing."""
-    return NONFINITE if NONFINITE in judged else judged[0] if len({*judged}) == 1 else ""
-
-
 def alike(rows: Tensor, args: Any) -> Tensor:
     """Return whether the rows of all images are the same, though the inputs differ; zero-dimensional."""
     are_alike, n = (rows == rows[:1]).all(), len(rows)
@@ -88,7 +115,9 @@ def judged(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None) 
     rows = values.flatten(1)
     is_nan, is_certain = ~rows.isfinite(), torch.zeros_like(rows, dtype=torch.bool)
     if part.kind == "boxes" or not rows.numel():
-        return Deferred((is_nan.any(1),), lambda nan: tuple(NONFINITE * bad for bad in nan.tolist()))
+        return Deferred(
+            (is_nan.any(1),), lambda nan: Degenerate(tuple(NONFINITE * bad for bad in nan.tolist()))
+        )
     if isinstance(part, ClassScores | PixelScores):
         has_several = isinstance(part, ClassScores) and (part.has_several or part.n_classes == 1)
         scoring = scoring or Scoring("sigmoid" if has_several else "softmax")
@@ -107,18 +136,20 @@ def judged(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None) 
     same = UNDECIDED if isinstance(part, Scores) else FLAT
     is_alike = alike(rows, args).expand(n)
 
-    def words(*found: Tensor) -> Degenerate:
+    is_of_one = isinstance(part, ClassScores) and part.n_classes > 1 and not part.has_several
+    ends = torch.stack((rows.amin(0), rows.amax(0))) if is_of_one else rows.new_zeros(0)
+
+    def words(ends: Tensor, *found: Tensor) -> Degenerate:
         images = zip(*(one.tolist() for one in found), strict=True)
-        return tuple(
+        codes = tuple(
             NONFINITE * nan or SATURATED * certain or same * undecided or ALIKE * alike
             for nan, certain, undecided, alike in images
         )
+        return Degenerate(codes, ends if ends.numel() else None)
 
-    return Deferred(
-        (
-            is_nan.reshape(n, -1).any(1),
-            *(one.reshape(n, -1).all(1) for one in (is_certain, is_same)),
-            is_alike,
-        ),
-        words,
+    silent = (
+        is_nan.reshape(n, -1).any(1),
+        *(one.reshape(n, -1).all(1) for one in (is_certain, is_same)),
+        is_alike,
     )
+    return Deferred((ends, *silent), words)

@@ -147,7 +147,7 @@ def predict(
         HookSession(subject.loaded.module, interventions=interventions) as session,
     ):
         for part in blocks.over("images", see, Predicted):
-            if not degenerate:  # the first
+            if not degenerate.codes:  # the first
                 _tell(part, subject, judge is None and given_truth is not None and given_truth.is_auto)
             degenerate += part.degenerate
             best += best_classes(part.predictions)
