@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +82,12 @@ class _Tap(Observer):
             self.before.append((call.label, call.type, tensors[0].detach().clone()))
 
 
+class OperatorObserver(Observer):
+    """Sees the layers of a run, and by `mode` its operators."""
+
+    mode: AbstractContextManager[Any]
+
+
 def gathered(
     a: Side,
     b: Side,
@@ -89,7 +96,13 @@ def gathered(
     untested: frozenset[str],
     matching: Matching,
     args: Arguments,
+    observers: Sequence[OperatorObserver] = (),
 ) -> Divergence:
+    """Run both sides once and return what enters and leaves the first layer that diverges.
+
+    Args:
+        observers: of A and of B, which see these runs too.
+    """
     key = (first.name, first.call, first.output)
     module = a.loaded.module
     names = [first.name]
@@ -100,12 +113,12 @@ def gathered(
     modules = tuple((name, module.get_submodule(name)) for name in names) if first.name else ()
     start = (names[0], first.call)
     tap = _Tap(start, (first.name, first.call))
-    a.run(args, tap)
+    a.run(args, tap, *observers[:1], mode=observers[0].mode if observers else None)
     between: tuple[Tensor, ...] = ()
     weights: frozenset[str] = frozenset()
     if b.program is None:
         other = _Tap(start, (first.name, first.call))
-        b.run(args, other)
+        b.run(args, other, *observers[1:], mode=observers[1].mode if observers else None)
         b_in = tuple(other.entering)
         b_out = other.leaving
     else:

@@ -8,25 +8,23 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.activations import Side
 from modelscope_cli.analysis.comparison.distance import sum_up, to_distance
-from modelscope_cli.analysis.comparison.evidence import gathered
+from modelscope_cli.analysis.comparison.evidence import OperatorObserver, gathered
 from modelscope_cli.analysis.comparison.matching import Matching
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.hooks.session import Call, Observer
+from modelscope_cli.hooks.session import Call
 from modelscope_cli.hooks.torch_private import operators_shown_to
 from modelscope_cli.records.diff import Cause, LayerDifference
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.run import Arguments
 
 
-class _Extremes(Observer):
+class _Extremes(OperatorObserver):
     """Keeps the largest finite value that operators return between two calls, and how many are infinite."""
 
-    def __init__(
-        self, side: Side, args: Arguments, start: LayerDifference | None, end: LayerDifference
-    ) -> None:
+    def __init__(self, start: LayerDifference | None, end: LayerDifference) -> None:
         self._start, self._end = start and (start.name, start.call), (end.name, end.call)
         self._is_on, self.largest, self.infinite = start is None, 0.0, 0
-        side.run(args, self, mode=operators_shown_to(self._see))
+        self.mode = operators_shown_to(self._see)
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         key = call.name, call.index
@@ -52,7 +50,8 @@ def precision_causes(
     least = max(tolerance, torch.finfo(narrow.loaded.dtype).eps)  # not its rounding alone
     first, dtype, where = rows[n], narrow.loaded.dtype, rows[n].label if rows[n].name else "the output"
     start = next((row for row in reversed(rows[:n]) if row.status == "same" and row.name), None)
-    evidence = gathered(wide, narrow, first, rows, frozenset(), Matching({}), args)
+    extremes, b_extremes = seen = _Extremes(start, first), _Extremes(start, first)
+    evidence = gathered(wide, narrow, first, rows, frozenset(), Matching({}), args, seen)
     for name, module in evidence.modules:
         for own, tensor in (*module.named_parameters(), *module.named_buffers()):
             if misfit := _misfit(f"{name}.{own}", tensor, dtype, least):
@@ -65,7 +64,6 @@ def precision_causes(
             place = f"between {start.label if start else 'the input'} and {where}"
             message = f"the input of {where} already differs, so it arises {place}"
             yield Cause("outside_layers", first.name, message, "look at what forward computes there")
-    extremes, b_extremes = (_Extremes(side, args, start, first) for side in (wide, narrow))
     most, largest = torch.finfo(dtype).max, extremes.largest
     if largest > most and b_extremes.infinite > extremes.infinite:
         above = f"above {dtype_name(dtype)}'s largest, {most:,.6g}"
