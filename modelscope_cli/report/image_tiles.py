@@ -271,9 +271,11 @@ def page(
     right = MARGIN + _BAR + 4 + max(_width(label, NUMBER_SIZE) for label in bar) if bar else 0
     inner = max(left + body.width + right, min(_width(title, TITLE_SIZE), _WIDEST))
     height = max(body.height, beside.height if beside else 0, bar_height if bar else 0)
-    sheet = empty("RGB" if beside else body.mode, (inner + 2 * MARGIN, height + TITLE + 2 * MARGIN), cmap)
-    top = MARGIN + TITLE
-    write(sheet, (MARGIN, MARGIN), title, TITLE_SIZE, inner)
+    lines = wrapped(title, TITLE_SIZE, inner)
+    top = MARGIN + TITLE * len(lines)
+    sheet = empty("RGB" if beside else body.mode, (inner + 2 * MARGIN, top + height + MARGIN), cmap)
+    for n, line in enumerate(lines):
+        write(sheet, (MARGIN, MARGIN + n * TITLE), line, TITLE_SIZE, inner)
     if beside is not None:
         sheet.paste(beside, (MARGIN, top))
     sheet.paste(body.convert(sheet.mode), (MARGIN + left, top))
@@ -305,6 +307,18 @@ def write(
 
 def _width(text: str, size: int) -> int:
     return math.ceil(font_of(size).getlength(plain(text))) + 1
+
+
+def wrapped(text: str, size: int, width: int) -> list[str]:
+    """Break text between words into lines of a width in pixels; a longer word has a line of its own."""
+    lines: list[str] = []
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and _width(longer.strip(), size) <= width:
+            lines[-1] = longer
+        elif word:
+            lines.append(word)
+    return [line.strip() for line in lines]
 
 
 def cut(text: str, size: int, width: int) -> str:

@@ -235,8 +235,9 @@ def progress(description: str, total: int, pace: live.Pace) -> Iterator["Progres
         Left(""),
     ]
     with _BUSY.paused(), Progress(*columns, console=_console(sys.stderr), transient=True) as bar:
-        bar.add_task(description, total=total)
+        task = bar.add_task(description, total=total)
         yield bar
+        bar.update(task, completed=total)  # the total may have been an estimate
 
 
 def track(items: Iterable[T], what: str, total: int) -> Iterator[T]:

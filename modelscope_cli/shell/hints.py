@@ -359,21 +359,16 @@ def _with_options(said: Sequence[str], argv: Sequence[str], message: str) -> lis
 
 def _with_other_items(new: _Part, parts: Sequence[_Part], message: str) -> _Part:
     """Return an option of a hint with the other items that were typed, where the message quotes one of a list."""
-    one, (flag, *_), value = new[0], new[1], _value(new[1])
-    wrong, owner, items = re.findall(r"'(?:--[\w-]+ )?([^']+)'", message), one, list[str]()
-    key, equals, proposed = value.rpartition("=")
-    for other, typed in parts:
-        typed_key, mark, listed = _value(typed).rpartition("=")
-        is_varied = other is not None and other.name == "vary" and flag == f"--{typed_key}"
-        is_list = other is one and one is not None and one.info.metavar in (*LISTS, "OPTION=A,B")
-        if is_varied or (is_list and typed_key == key):
-            owner, key, equals = other, typed_key, mark
-            items += [item.strip() for item in listed.split(",")]
-    if owner is None or not {*wrong} & {*items}:
+    one, words = new
+    if one is None or one.info.metavar not in LISTS:
         return new
-    right = next((item for item in proposed.split(",") if item not in items), proposed)
-    listed = ",".join(dict.fromkeys(right if item in wrong else item for item in items))
-    return owner, [owner.names[0], f"{key}{equals}{listed}"]
+    wrong, value = re.findall(r"'([^']+)'", message), _value(words)
+    typed = ",".join(_value(others) for other, others in parts if other is one)
+    items = [item.strip() for item in typed.split(",")]
+    if not {*wrong} & {*items}:
+        return new
+    right = next((item for item in value.split(",") if item not in items), value)
+    return one, [words[0], ",".join(dict.fromkeys(right if item in wrong else item for item in items))]
 
 
 def _is_input(one: Parameter | None, word: str, is_first: bool) -> bool:

@@ -209,8 +209,6 @@ predict {TINY} few/1.png
 watch fit.py
 explain {TINY} dot.png --method saliency,occlusionn --no-save --receipt none
 explain {TINY} dot.png --method saliency --method occlusionn,lrp --no-save --receipt none
-train {LEARN} --vary lr=0.1,abc
-train {LEARN} --vary lr=0.1 --vary init=default,xavir
 prune {TINY} dot.png --sweep 0.1,x --no-save
 prune {TINY} --layer relu2 --no-save
 summary {TINY} --freeze rel1
@@ -255,7 +253,6 @@ weights --scan tiny.safetensors --fail-on dangerus
 grads {TINY} --table weights --no-save
 diff {TINY} dot.png --b-dtype float8
 explain {TINY} dot.png --method lrp,salliency,gradcam --no-save --receipt none
-train {LEARN} --vary batch=2,0
 prune {TINY} dot.png --sweep 0.1,1.5 --no-save
 prune {TINY} --layer pol --no-save
 featuremaps {TINY} --filters --layer poool --out new
@@ -358,8 +355,6 @@ def test_a_hint_that_is_pasted_runs(line, made, tmp_path, monkeypatch, capfd, un
 @pytest.mark.parametrize(("line", "kept"), [
     ("explain {TINY} dot.png --method saliency,occlusionn --no-save", "--method saliency,occlusion"),
     ("explain {TINY} dot.png --method lrpp --method saliency --no-save", "--method lrp,saliency"),
-    ("train {LEARN} --vary init=default,xavir", "--vary init=default,xavier"),
-    ("train {LEARN} --vary batch=2,0", "--vary batch=2,1"),
     ("prune {TINY} dot.png --sweep 0.1,1.5 --no-save", "--sweep 0.1,0.3"),
     ("stats {TINY} --columns name,meen --columns std", "--columns name,mean,std"),
     ("stats {TINY} --layer conv,hed", "--layer conv --layer head"),

@@ -17,7 +17,7 @@ from modelscope_cli.records.featuremaps import (
 )
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report import numbers
-from modelscope_cli.report.image_tiles import BACKGROUND_RGB, save_png, scaled, write
+from modelscope_cli.report.image_tiles import BACKGROUND_RGB, save_png, scaled, wrapped, write
 from modelscope_cli.report.numbers import file_stems
 
 CHANNELS_A_SHEET = 8
@@ -40,15 +40,16 @@ def draw_sheet(
     block = (2 * group[0] + _APART, 30 + group[1])
     n_columns = 2 if len(rows) > 1 and k <= 9 else 1
     n_rows = -(-len(rows) // n_columns)
-    size = (
-        2 * _MARGIN + n_columns * block[0] + (n_columns - 1) * 2 * _APART,
-        2 * _MARGIN + 28 + n_rows * (block[1] + _APART) - _APART,
-    )
+    width = n_columns * block[0] + (n_columns - 1) * 2 * _APART
+    lines = wrapped(title, _LARGE, width)
+    head = _MARGIN + 28 * len(lines)
+    size = (2 * _MARGIN + width, head + _MARGIN + n_rows * (block[1] + _APART) - _APART)
     sheet = Image.new("RGB", size, BACKGROUND_RGB)
-    write(sheet, (_MARGIN, _MARGIN), title, _LARGE, size[0] - 2 * _MARGIN)
+    for n, line in enumerate(lines):
+        write(sheet, (_MARGIN, _MARGIN + 28 * n), line, _LARGE, width)
     for n, row in enumerate(rows):
         left = _MARGIN + n % n_columns * (block[0] + 2 * _APART)
-        top = _MARGIN + 28 + n // n_columns * (block[1] + _APART)
+        top = head + n // n_columns * (block[1] + _APART)
         write(sheet, (left, top), f"channel {row.channel}", _LARGE - 1, block[0])
         for words, images in row.groups:
             _draw_group(sheet, (left, top + 26), words, images, across, crops)
