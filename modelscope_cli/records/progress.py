@@ -116,5 +116,7 @@ def counting(progress: Progress, what: str, total: int) -> Iterator[Callable[[],
     next(steps, None)
     try:
         yield lambda: next(steps, None)
+        for _ in steps:  # that were not needed, so that the bar ends full
+            pass
     finally:
         getattr(steps, "close", lambda: None)()  # a training may end before all steps are made

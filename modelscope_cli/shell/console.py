@@ -237,7 +237,7 @@ def progress(description: str, total: int, pace: live.Pace) -> Iterator["Progres
     with _BUSY.paused(), Progress(*columns, console=_console(sys.stderr), transient=True) as bar:
         task = bar.add_task(description, total=total)
         yield bar
-        bar.update(task, completed=total)  # the total may have been an estimate
+        bar.update(task, completed=total)  # there may have been fewer items than expected
 
 
 def track(items: Iterable[T], what: str, total: int) -> Iterator[T]:
