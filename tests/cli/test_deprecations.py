@@ -12,8 +12,10 @@ import warnings
 from torch import nn
 
 library = types.ModuleType("transformers.utils.made")
-exec("import warnings\\nwarnings.warn('_register_pytree_node is deprecated', FutureWarning)\\n"
-     "warnings.warn('torch.old is deprecated', UserWarning)\\nwarnings.warn('of values', UserWarning)", vars(library))
+library.warnings = warnings
+exec("warnings.warn('_register_pytree_node is deprecated', FutureWarning)", vars(library))
+exec("warnings.warn('torch.old is deprecated', UserWarning)", vars(library))
+exec("warnings.warn('of values', UserWarning)", vars(library))
 warnings.warn("this call of yours is deprecated", FutureWarning)
 
 def net():
