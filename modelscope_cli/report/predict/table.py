@@ -301,7 +301,7 @@ def _number_columns(most: int = 0, *, has_numbers: bool = True) -> tuple[Column,
     names, is_few = ("least", "median", "mean", "greatest"), 0 < most <= _FEW
     each = Column(
         "numbers",
-        "value" if most == 1 else "values",
+        "numbers",
         lambda r: " ".join(map(repr, r.numbers)),
         lambda r: "  ".join(map(numbers.number, r.numbers)),
         most == 1,
