@@ -187,7 +187,7 @@ def read_checkpoint(path: Path, key: str | None = None, contents: Contents | Non
     notes = [f"checkpoint: {note}"] if note else []
     where, names = class_names(content) or ("", None)
     if names is not None and any(tensor.ndim and len(tensor) == len(names) for tensor in state.values()):
-        notes.append(f"checkpoint: took the names of the {len(names)} classes from '{where}'")
+        notes.append(f"checkpoint: the names of the {len(names)} classes were read from '{where}'")
     else:
         names = None  # not of the classes of these weights
     size = image_size(content) or image_size(metadata)

@@ -234,6 +234,8 @@ def _categories(checkpoint: Checkpoint) -> tuple[tuple[str, ...] | None, tuple[N
     except json.JSONDecodeError:
         labels = None
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        message = f"'categories' in the metadata of '{checkpoint.path}' is not a JSON list of names, ignored"
+        message = (
+            f"'categories' in the metadata of '{checkpoint.path}' is not a JSON list of names and is ignored"
+        )
         return None, (Notice("bad_categories", message),)
     return tuple(labels), ()

@@ -152,7 +152,7 @@ def _device_for(request: ModelRequest, weights: WeightsEnum | None) -> tuple[tor
     if weights is None or not is_quantized(weights) or request.checkpoint is not None:
         return resolve_device(request.device)
     if request.device.lower() == "auto":
-        return torch.device("cpu"), "device: cpu (auto; quantized weights only run there)"
+        return torch.device("cpu"), "device: cpu (auto; quantized weights run only on the CPU)"
     device, _ = resolve_device(request.device)
     if device.type != "cpu" or request.dtype.lower() != "float32":
         message = f"quantized weights '{weights.name}' run on cpu in float32 only"

@@ -203,7 +203,7 @@ class Blocks:
     def warnings(self) -> tuple[Notice, ...]:
         """Return a warning if the blocks come from different kinds of machines."""
         n = len(self._machines)
-        message = f"the blocks come from {n} kinds of machines, so last bits may differ: "
+        message = f"the blocks come from {n} kinds of machines, so the last bits may differ: "
         return (Notice("several_machines", message + "; ".join(self._machines)),) if n > 1 else ()
 
 

@@ -48,7 +48,7 @@ def draw_explanations(record: ExplainRecord, explained: Sequence[ExplainedImage]
     sizes = [_fit(one.picture, cell - _GAP, 1.5 * cell) for one in shown]
     rows = [_CAPTION + size[1] + _room_below(one) for one, size in zip(shown, sizes, strict=True)]
     width, height = max(2 * _MARGIN + n_columns * cell, _LEAST), _HEAD + n_rows * sum(rows) + _LINE
-    title = f"{record.run.model.heading}, why {record.target}"
+    title = f"{record.run.model.heading}: evidence for {record.target}"
     figure = new_figure(width, height, title, is_laid_out=False)
     top = _HEAD + _CAPTION
     for one, size, row in zip(shown, sizes, rows, strict=True):

@@ -34,7 +34,7 @@ def _memory_section(record: SummaryRecord, training: TrainingMemory, embedded: E
     }
     lists = {
         f"At the peak, {when_of(training.peak)}:": _shares(training.at_peak, training),
-        "Layers that allocate or keep most memory:": _shares(layers, training),
+        "Layers that allocate or keep the most memory:": _shares(layers, training),
         "Ways to use less memory:": [words for key, words in training_facts(training) if key == HELP],
     }
     listed = [

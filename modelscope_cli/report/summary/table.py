@@ -172,14 +172,14 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         ("layers", f"{counted(totals.layers, 'layer')}, {counted(totals.calls, 'call')}"),
     ]
     if record.timed_by is not None:
-        facts.append(("times", f"medians of several forward passes, by {record.timed_by}"))
+        facts.append(("times", f"medians of several forward passes, measured by {record.timed_by}"))
     if record.training is not None:
         facts += training_facts(record.training)
     again = [row for row in record.layers if row.call]
     if again:
         n_again, first = len({row.name for row in again}), again[0]
-        words = f"{label_of(first)} is the second call of {first.name}"
-        facts.append(("#1", f"{words}; {counted(n_again, 'layer')} called more than once"))
+        several = f"{counted(n_again, 'layer')} {'is' if n_again == 1 else 'are'} called more than once"
+        facts.append(("#1", f"{label_of(first)} is the second call of {first.name}; {several}"))
     by_reason: dict[str, list[str]] = {}
     for row in record.layers:
         if not row.executed and row.note != INSIDE:
