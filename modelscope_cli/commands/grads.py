@@ -51,12 +51,6 @@ def grads(
             "predicted. Or an output value instead of a loss: box:N, mask:CLASS.",
         ),
     ] = "auto",
-    label_smoothing: Annotated[
-        float,
-        typer.Option(
-            metavar="E", min=0, max=1, rich_help_panel="Loss", help="Label smoothing of the cross-entropy."
-        ),
-    ] = 0.0,
     clip: Annotated[
         float | None,
         typer.Option(
@@ -116,7 +110,6 @@ def grads(
         exclude=layers.exclude or (),
         loss=loss,
         target=target,
-        label_smoothing=label_smoothing,
         clip=clip,
         clip_norm=clip_norm,
         freeze=freeze or (),

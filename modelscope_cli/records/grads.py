@@ -66,7 +66,6 @@ class LossInfo:
     name: str
     value: float
     target: str
-    label_smoothing: float
     classes: tuple[int, ...] = ()
 
 

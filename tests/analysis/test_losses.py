@@ -33,7 +33,6 @@ HOT = F.one_hot(BEST, 5).float()
 @pytest.mark.parametrize(("options", "expected", "name"), [
     ({}, F.cross_entropy(X, BEST), "cross-entropy"),
     ({"name": "cross-entropy"}, F.cross_entropy(X, BEST), "cross-entropy"),
-    ({"label_smoothing": 0.1}, F.cross_entropy(X, BEST, label_smoothing=0.1), "cross-entropy"),
     ({"name": "cross-entropy", "target": "1"}, F.cross_entropy(X, torch.ones(3).long()), "cross-entropy"),
     ({"name": "bce"}, F.binary_cross_entropy_with_logits(X, (X > 0).float()), "bce"),
     (
@@ -114,8 +113,6 @@ def test_a_loss_of_classes_needs_classes(name, shape, words):
     (X, {"name": "mean", "target": "1"}, "'--target 1' has no meaning for the loss 'mean'"),
     (scores(3, 1), {"target": "1"}, "'--target 1' has no meaning for the loss 'mean square error'"),
     (scores(), {"target": "1"}, "'--target 1' has no meaning for the loss 'the model's own'"),
-    (scores(3, 1), {"label_smoothing": 0.1}, "'--label-smoothing' needs cross-entropy"),
-    (scores(), {"label_smoothing": 0.1}, "'--label-smoothing' needs cross-entropy"),
 ])  # fmt: skip
 def test_what_would_change_nothing_is_refused(output, options, quoted):
     with pytest.raises(UsageError) as caught:

@@ -23,7 +23,6 @@ def grads(
     hook: str | Sequence[str] = (),
     loss: str | Callable[..., Any] = "auto",
     target: str | int = "auto",
-    label_smoothing: float = 0.0,
     clip: float | None = None,
     clip_norm: float | None = None,
     freeze: str | Sequence[str] = (),
@@ -46,7 +45,6 @@ def grads(
             Python also a function, called in the same way.
         target: a class: its index, its label, or predicted. auto: the class that the folder of each image is named
             after, else predicted. Or an output value instead of a loss: box:N, mask:CLASS.
-        label_smoothing: label smoothing of the cross-entropy.
         clip: clamp the gradients of the parameters to [-V, V].
         clip_norm: scale all gradients down to this norm.
         freeze: do not train these layers (repeatable).
@@ -58,7 +56,6 @@ def grads(
         CannotRunError: the model cannot be loaded, run or differentiated (exit 4).
     """
     check_word("mode", mode, MODES)
-    check_range("label_smoothing", label_smoothing, least=0, most=1)
     check_range("clip", clip, above=0)
     check_range("clip_norm", clip_norm, above=0)
     if clip is not None and clip_norm is not None:
@@ -71,7 +68,6 @@ def grads(
     loss_request = LossRequest(
         loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__),
         aim.typed,
-        label_smoothing,
         None if isinstance(loss, str) else loss,
     )
     is_class = aim.is_class

@@ -93,11 +93,6 @@ class Criterion:
             raise UsageError(
                 f"'--target {target}' has no meaning for the loss '{loss.name}'", "leave out --target"
             )
-        if self._request.label_smoothing and not loss.name.startswith("cross-entropy"):
-            raise UsageError(
-                f"'--label-smoothing' needs cross-entropy, but the loss of this model is '{loss.name}'",
-                "leave out --label-smoothing",
-            )
         return loss
 
     def _of_aim(self, aim: TargetSpec, output: Any, args: Any) -> Loss:
@@ -212,7 +207,7 @@ class Criterion:
 
     def _score(self, name: str, scores: Tensor, classes: Tensor, target: str) -> Tensor:
         if name == "cross-entropy":
-            return F.cross_entropy(scores, classes, label_smoothing=self._request.label_smoothing)
+            return F.cross_entropy(scores, classes)
         if name == "nll":
             if bool(scores.detach().amax() > 1e-3):
                 raise UsageError(

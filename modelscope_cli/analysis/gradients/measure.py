@@ -187,7 +187,7 @@ class GradientMeasurement:
 
         def note(value: Tensor, *tensors: Tensor) -> None:
             seen = found.finish(*tensors)
-            # The loss of another class, or with label smoothing, keeps its gradient beside saturated scores.
+            # The loss of another class keeps its gradient beside saturated scores.
             is_kept = (
                 not loss.name.startswith(_OF_CLASSES) or abs(float(value)) >= torch.finfo(value.dtype).eps
             )
@@ -225,7 +225,6 @@ class GradientMeasurement:
             name=loss.name,
             value=sum(map(mul, losses, self._n_images)) / sum(self._n_images),
             target=self._criterion.target_in_words(loss, classes, n_passes),
-            label_smoothing=request.loss.label_smoothing,
             classes=classes,
         )
         totals = self._totals(rows, output_norm)

@@ -17,7 +17,6 @@ class LossRequest:
 
     name: str = AUTO  # one of `LOSSES`, `auto` for what fits the output, or `module:fn` for the user's own
     target: str = PREDICTED  # a class index, a label, or `predicted`
-    label_smoothing: float = 0.0  # share of the target spread over all classes, 0..1; cross-entropy only
     function: Callable[..., Any] | None = None  # the user's own, if it was passed in and not named
 
     @property
@@ -39,11 +38,7 @@ class GradsRequest:
 
 
 def check_loss(request: LossRequest) -> None:
-    """Refuse an unknown loss, or label smoothing for another one than cross-entropy."""
+    """Refuse an unknown loss."""
     if not request.is_custom and request.name not in (AUTO, *LOSSES):
         message = with_nearest(f"unknown loss '{request.name}'", request.name, LOSSES)
         raise UsageError(message, f"{one_of(request.name, LOSSES, '--loss')}, or path/to/file.py:fn")
-    if request.label_smoothing and request.name not in (AUTO, "cross-entropy"):
-        raise UsageError(
-            f"'--label-smoothing' needs cross-entropy, not '{request.name}'", "--loss cross-entropy"
-        )

@@ -81,7 +81,9 @@ def graded(verdict: TestJudgement | None) -> str:
 
 
 def _verdict(row: Explanation) -> str:
-    return graded(row.receipt.verdict)
+    words = graded(row.receipt.verdict)
+    missing = ", ".join(one.test for one in row.receipt.tests if one.not_made)
+    return f"{words}: {missing} not run" if missing and _NOT_TESTABLE in words else words
 
 
 def _covering(receipt: Receipt) -> str:

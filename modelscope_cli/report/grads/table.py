@@ -144,8 +144,7 @@ def answer(record: GradsRecord) -> str:
 def _loss_words(record: GradsRecord) -> str:
     loss = record.loss
     target = "" if loss.target in ("none", loss.name) else f", target {loss.target}"
-    smoothing = f", label smoothing {loss.label_smoothing:g}" if loss.label_smoothing else ""
-    return f"{loss.name}{target}{smoothing}"
+    return f"{loss.name}{target}"
 
 
 def _norms(record: GradsRecord) -> str:
