@@ -9,6 +9,7 @@ from torch import nn
 from modelscope_cli.errors import DEVICE_FAILED, failed_device
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.plain_text import in_one_line
+from modelscope_cli.watching.crash_advice import advice_for
 from modelscope_cli.watching.model_registry import peel
 from modelscope_cli.watching.source_location import place_of_error
 
@@ -44,7 +45,9 @@ def crash_of(error: BaseException) -> str | None:
         if (failed := failed_device(error)) is not None and failed[0].startswith(DEVICE_FAILED):
             # Neither the layer nor the line need be those of the error
             return f": {failed[0]}" + (f" (seen at {place}; {_LATE}: {_IN_TIME})" if place else "")
-        return f"{where}: {_unmet(module, shapes) or _told(error, shapes)}" + (f" ({place})" if place else "")
+        advice = f"; try: {words}" if (words := advice_for(error)) else ""
+        told = _unmet(module, shapes) or _told(error, shapes)
+        return f"{where}: {told}" + (f" ({place})" if place else "") + advice
     return None
 
 

@@ -35,7 +35,7 @@ from modelscope_cli.watching.forward_pass import (
     type_of,
 )
 from modelscope_cli.watching.losses import LossWatch
-from modelscope_cli.watching.model_inputs import EnteringKey, EnteringSums, roughness_of
+from modelscope_cli.watching.model_inputs import EnteringKey, EnteringSums, data_in, roughness_of
 from modelscope_cli.watching.model_registry import (
     MOST_SEEN,
     CallKey,
@@ -284,11 +284,11 @@ class PassWatch:
         return model, is_recorded
 
     def _record_arguments(self, model: WatchedModel, args: Any) -> None:
-        """Record the arguments of the model."""
+        """Record the arguments of the model, also tokens, but not a state that it carries from batch to batch."""
         tensors = [tensor for _, tensor in tensors_in(args) if tensor.is_floating_point()]
         model.is_fed |= any(x.requires_grad for x in tensors)
         model.is_only_fed &= any(x.grad_fn is not None for x in tensors)
-        for place, x in enumerate(tensors):
+        for place, x in enumerate(data_in(args)):
             self._record_input(model, f"input#{place}" if place else "input", "", x)
 
     def _record_call(self, model: WatchedModel, name: str, module: nn.Module, args: Any) -> None:
@@ -322,12 +322,13 @@ class PassWatch:
     def _record_input(self, model: WatchedModel, name: str, kind: str, x: Tensor) -> None:
         if not x.numel() or x.is_meta:
             return
+        dtype, x = dtype_name(x.dtype), x if x.is_floating_point() else x.float()
         held = next((key for key in model.entering if key.name == name), None)
         is_first = held is None and not (kind or model.step or x.grad_fn is not None or is_transformed())
         if is_first and (ratio := roughness_of(x.detach()[:_LOOKED_AT].float())) > _ROUGH:
             words = f"neighbouring pixels of the input of {model.label} differ {ratio:.2g} times as much as"
             self._guard.tell_once(LAYOUT, f"{words} if it is read as height, width, channels")
-        key = held or EnteringKey(name, kind, tuple(x.shape), dtype_name(x.dtype), x.requires_grad)
+        key = held or EnteringKey(name, kind, tuple(x.shape), dtype, x.requires_grad)
         try:
             model.entering.setdefault(key, EnteringSums()).add(x)
         except (TypeError, RuntimeError, NotImplementedError):
@@ -349,6 +350,9 @@ class PassWatch:
             return
         if not name and now.is_training:
             now.model.expect_gradient(output)
+            if not tensors_in(args):  # only now the keywords are known
+                for x in data_in(tuple(kwargs.values()))[:1]:
+                    self._record_input(now.model, "input", "", x)
         if not name and now.is_training and now.model.passes[0] <= _MOST_SPREADS:
             # Nested, sparse or quantised.
             with contextlib.suppress(TypeError, RuntimeError, NotImplementedError):

@@ -10,7 +10,9 @@ from torch import Tensor
 from modelscope_cli.analysis.statistics.moments import RANGE, Moments
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.hooks.fetch import Deferred, joined
+from modelscope_cli.hooks.layers import tensors_in
 
+_TOKENS = torch.int64, torch.int32
 _COLOURS, _SMALLEST = (3, 4), 8  # channels; pixels of a side
 
 
@@ -59,6 +61,21 @@ class Entering:
     def to_list(self) -> list[float | int | bool]:
         m = self.moments
         return [m.n, m.mean, m.m2, m.low, m.high, m.n_nan + m.n_inf, self.batch, self.is_alike]
+
+
+def data_in(args: Any) -> list[Tensor]:
+    """Return the tensors of numbers among the arguments of a model, and first of all tokens.
+
+    A nested argument after the first, such as `(h, c)`, is a state.
+    """
+    several = args if isinstance(args, tuple) else (args,)
+    found = [
+        x
+        for place, one in enumerate(several)
+        for _, x in tensors_in(one)
+        if not place or isinstance(one, Tensor)
+    ]
+    return [x for x in found if x.is_floating_point() or (x is found[0] and x.dtype in _TOKENS)]
 
 
 def roughness_of(x: Tensor) -> float:

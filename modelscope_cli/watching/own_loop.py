@@ -107,6 +107,9 @@ class WatchedLoop:
             raise AttributeError(f"{type(self).__name__} has no '{name}'; its record() has the results")
         return getattr(self.record(), name)
 
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(name for name in dir(WatchRecord) if name[0] != "_")]
+
     def __repr__(self) -> str:
         steps = counted(self.record().steps, "step")
         return f"{type(self).__name__}({self.verdict}, {steps}; its record() has the results)"

@@ -26,7 +26,7 @@ _LIBRARIES = tuple(
 def frame_of_caller(made: object = None) -> FrameType | None:
     """Return the innermost frame outside libraries, and outside the methods of `made`; None without one."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (not _is_own(frame.f_code.co_filename) or _is_method(frame, made)):
+    while frame is not None and (not is_own(frame.f_code.co_filename) or _is_method(frame, made)):
         frame = frame.f_back
     return frame
 
@@ -44,12 +44,12 @@ def place_of_caller(made: object = None) -> str | None:
 def place_of_error(error: BaseException) -> str | None:
     """Return the innermost line outside libraries that an exception passed; None without one."""
     places = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-    own = [f"{os.path.basename(file)}:{line}" for file, line in places if _is_own(file)]
+    own = [f"{os.path.basename(file)}:{line}" for file, line in places if is_own(file)]
     return own[-1] if own else None
 
 
 @lru_cache(maxsize=4096)
-def _is_own(file: str) -> bool:
+def is_own(file: str) -> bool:
     """Tell whether a file is the user's: not of Python, torch, an installed package or this one."""
     return not file.startswith(("<frozen", "<string>", "<@", *_LIBRARIES)) and "site-packages" not in file
 

@@ -131,6 +131,7 @@ class Watcher:
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._count = itertools.count()
         self._seen: dict[str, int] = {}  # the last step by optimizer
+        self._trains: dict[str, str] = {}  # by optimizer: its name and those of its models
         self._non_finite: set[str] = set()  # optimizers whose loss is no longer finite
         self._is_spoilt = False  # whether the last step that was looked at had values that are not finite
         self._facts_due: dict[str, int] = {}  # by optimizer: the next step after which facts are written
@@ -186,13 +187,17 @@ class Watcher:
         if report.is_recorded or not is_finite:
             self._is_spoilt = not (is_finite and all_finite(report))
         if self._show is not None:
-            loss = "" if report.loss is None else f"  loss {report.loss:.4g}"
+            if report.parameters:
+                names = dict.fromkeys(model for model, *_ in report.parameters)
+                self._trains[report.optimizer] = f" of {report.optimizer} ({', '.join(names)})"
+            whose = self._trains.get(report.optimizer, "") if len(self._seen) > 1 else ""
+            loss = "" if report.loss is None else f"  loss{whose} {report.loss:.4g}"
             origin = (
                 f"  since step {self._birth.step}: {self._birth.words}"
                 if self._birth and self._is_spoilt
                 else ""
             )
-            self._show(f"step {report.step + 1}{loss}{origin}")
+            self._show(f"step {report.step}{loss}{origin}")
         if self.redraw is not None and self.redraw.is_due():
             begun = time.process_time()
             self.redraw(self._so_far, self._warn)

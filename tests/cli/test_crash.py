@@ -7,6 +7,7 @@ import shlex
 import pytest
 import torch
 from cli.test_watch import LOOP, SPOILT
+from torch.nn.functional import cross_entropy
 
 import modelscope_cli as ms
 from modelscope_cli.shell.app import run as run_argv
@@ -143,3 +144,34 @@ def test_a_loop_of_ones_own():
         train()
     place = f"test_crash.py:{train.__code__.co_firstlineno + 3}"
     assert watched.record().reason == f"crashed at step 2 in Linear: got 3x5, needs 4 features ({place})"
+
+
+def test_the_state_of_the_batch_before_is_named():
+    cell, state = torch.nn.LSTM(3, 4), None
+
+    def train(state):
+        for _ in range(2):
+            output, state = cell(torch.randn(5, 2, 3), state)
+            output.sum().backward()
+
+    with pytest.raises(RuntimeError, match="second time") as raised:
+        train(state)
+    assert crash_of(raised.value).endswith("left: state = tuple(s.detach() for s in state)")
+
+
+@pytest.mark.parametrize(("broken", "advice"), [
+    (lambda x, y: cross_entropy(x, y.float()), "labels.long()"),
+    (lambda x, y: cross_entropy(x, y + 3), "count labels from 0"),
+    (lambda x, y: cross_entropy(x, y[:, None]), "labels.squeeze(1)"),
+    (lambda x, y: cross_entropy(x, y, reduction="none").backward(), "loss.mean()"),
+    (lambda x, y: torch.nn.Linear(3, 2)(x.double()), "x.float()"),
+    (lambda x, y: torch.nn.Linear(3, 2, device="meta")(x), "model.to(device)"),
+    (lambda x, y: (s := x.sigmoid(), s.add_(1), s.sum().backward()), "y = y + 1"),
+    (lambda x, y: torch.nn.Embedding(3, 2)(x), "tokens.long()"),
+    (lambda x, y: x.detach().sum().backward(), "trainable weights"),
+])  # fmt: skip
+def test_what_to_try_after_the_usual_errors(broken, advice):
+    x, y = torch.randn(4, 3, requires_grad=True), torch.zeros(4, dtype=torch.long)
+    with pytest.raises((RuntimeError, IndexError)) as raised:
+        broken(x, y)
+    assert advice in crash_of(raised.value).partition("; try: ")[2]

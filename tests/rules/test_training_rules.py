@@ -200,6 +200,16 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
         None,
         None,
     ),
+    "MS778": (
+        training(
+            loss=(loss(from_step(1.4, 1e-5)), replace(loss(from_step(0.7, 12.0)), optimizer="Adam")),
+            criteria=(),
+            parameters=(parameter(), replace(parameter(), model="G", optimizer="Adam")),
+            models=(model(is_fed=True), model(model="G", is_fed=False)),
+        ),
+        None,
+        None,
+    ),
     "MS777": (training(events=(event(MISALIGNED, "each of the 512 labels is a token that was read"),)), 0, None),
     "MS763": (training(models=(model(copies=(("Net#2", 3, 3, False),)),)), 0, None),
     "MS758": (training(schedules=(ScheduleFacts("OneCycleLR", "SGD", "a.py:6", N, 3, N),)), 0, None),

@@ -67,10 +67,10 @@ def test_every_tensor_of_numbers_is_seen_where_it_stands(recorded, how):
     assert two.series.std == close([0.0] * STEPS)
 
 
-def test_what_is_given_by_keyword_is_seen_at_the_first_layer(recorded):
+def test_what_is_given_by_keyword_is_an_input_too(recorded):
     seen = entering(recorded(lambda: train(lambda model, step: model(x=ONE))))
-    assert list(seen) == ["body"]
-    assert seen["body"].series.mean == close([ONE.mean().item()] * STEPS)
+    assert set(seen) == {"input", "body"}
+    assert seen["input"].series.mean == close([ONE.mean().item()] * STEPS)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -127,7 +127,7 @@ def test_evaluation_is_not_a_part_of_it(recorded):
     assert entering(recorded(lambda: train(call)))["input"].series.max == close([4.0] * STEPS)
 
 
-def test_empty_and_whole_numbers_are_left_out(recorded):
+def test_what_is_empty_is_left_out(recorded):
     class Words(nn.Module):
         def __init__(self):
             super().__init__()
@@ -139,4 +139,27 @@ def test_empty_and_whole_numbers_are_left_out(recorded):
     record = recorded(
         lambda: train(lambda model, _: model(torch.arange(8), torch.zeros(0, 3)), model=Words())
     )
-    assert list(entering(record)) == ["head"]
+    assert list(entering(record)) == ["input", "head"]
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_tokens_are_an_input_and_a_state_is_none(recorded, kind):
+    class Reader(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.over, self.head = (
+                nn.Embedding(9, 4),
+                kind(4, 4, batch_first=True),
+                nn.Linear(4, 2),
+            )
+
+        def forward(self, words, state=None):
+            return self.head(self.over(self.words(words), *(state or ()))[0])
+
+    state = torch.ones(1, 2, 4)
+    given = ((state, state),) if kind is nn.LSTM else (state,)
+    words = torch.tensor([[1, 8], [3, 0]])
+    record = recorded(lambda: train(lambda model, _: model(words, given), model=Reader()))
+    seen = [one for one in record.facts.inputs if not one.type]
+    assert [(one.name, one.dtype, one.shape) for one in seen] == [("input", "int64", (2, 2))]
+    assert seen[0].series.mean == close([3.0] * STEPS)

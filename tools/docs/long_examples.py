@@ -71,6 +71,25 @@ _READER = """\
 tokens = (torch.arange(64).unsqueeze(1) + torch.arange(9)) % 30
 model = nn.Sequential(nn.Embedding(30, 16), nn.Linear(16, 30))"""
 _PREDICT = "    loss = F.cross_entropy(model(tokens[batch{}]).transpose(1, 2), tokens[batch{}])"
+_GAN = """\
+generator = nn.Linear(16, 192)
+model = nn.Sequential(nn.Linear(192, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1){})
+criterion = nn.{}()"""
+_TWO = """\
+optimizer = torch.optim.Adam(model.parameters(), lr={})
+of_generator = torch.optim.Adam(generator.parameters(), lr=0.001)"""
+_IN_TURN = """\
+    generated = generator(torch.randn(32, 16))
+    real, fake = torch.ones(32, 1), torch.zeros(32, 1)
+    loss = criterion(model(images[batch].flatten(1)), real) + criterion(model(generated.detach()), fake)"""
+_OF_GENERATOR = (
+    _END
+    + """
+    of_generator.zero_grad()
+    criterion(model(generated), real).backward()
+    of_generator.step()"""
+)
+_TURNS = ((_LOSS, _IN_TURN), (_END, _OF_GENERATOR))
 _WIDE = "model = nn.Sequential(nn.Flatten(), nn.Linear(192, 512), nn.ReLU(), nn.Linear(512, 4))"
 TIMED: dict[str, tuple[Edits, Edits]] = {
     "MS767": (
@@ -83,6 +102,15 @@ TIMED: dict[str, tuple[Edits, Edits]] = {
             (_OPTIMIZER, "model[1].requires_grad_(False)\n" + _OPTIMIZER.replace("0.05", "0.00001")),
         ),
         ((_MODEL, _WIDE),),
+    ),
+    "MS778": (
+        (
+            _LONGER,
+            (_MODEL, _GAN.format(", nn.Sigmoid()", "BCELoss")),
+            (_OPTIMIZER, _TWO.format(0.01)),
+            *_TURNS,
+        ),
+        (_LONGER, (_MODEL, _GAN.format("", "BCEWithLogitsLoss")), (_OPTIMIZER, _TWO.format(0.0002)), *_TURNS),
     ),
     "MS777": (
         ((_MODEL, _READER), (_LOSS, _PREDICT.format("", ""))),

@@ -40,7 +40,7 @@ def watch_sheet(record: WatchRecord) -> Sheet:
     )
     n_left = len(record.layers) - len(rows)
     left_out = [("left out", f"{counted(n_left, 'Identity layer')} (--json has all)")] if n_left else []
-    title = f"{record.run.model.class_name}, {record.steps} steps, {record.run.device}"
+    title = f"{record.run.model.class_name}, {counted(record.steps, 'step')}, {record.run.device}"
     return Sheet(
         title=f"{record.run.model.name} ({title})" if record.layers else record.run.model.name,
         columns=_columns(label, findings, record.layers),
@@ -275,9 +275,10 @@ def _course(record: WatchRecord, series: ScalarSeries) -> str:
     assert course is not None  # a series has values
     end = course.end if last is not None and math.isfinite(last) else None
     means = f"{course.began(loss)}, {loss(end)} over the last"
-    pairs = zip(series.value, series.step, strict=True)
+    pairs = list(zip(series.value, series.step, strict=True))
     finite = [(value, step) for value, step in pairs if value is not None and math.isfinite(value)]
     if not finite:
         return means
     low, step = min(finite)
-    return f"{means}; lowest {number(low)}, at step {step}"
+    is_whole = len(pairs) == pairs[-1][1] + 1
+    return f"{means}; lowest{'' if is_whole else f' of the {len(pairs):,} recorded'} {number(low)}, at step {step}"

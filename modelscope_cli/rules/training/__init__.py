@@ -135,7 +135,8 @@ def _how_far(case: Case) -> str:
     losses = case.progress.losses
     of = [f" of {one.optimizer}" if len(losses) > 1 else "" for one in losses]
     falls = [
-        f"{name} fell from {one.early:.3g} to {one.end:.3g}" for name, one in zip(of, losses, strict=True)
+        f"{name} {'fell' if one.end < one.early else 'rose'} from {one.early:.3g} to {one.end:.3g}"
+        for name, one in zip(of, losses, strict=True)
     ]
     return f"the loss{' and that'.join(falls)}"
 
@@ -159,7 +160,7 @@ def _why_unknown(case: Case) -> str | None:
     if not case.course.layers and not any(_unseen(case)):
         return "no layer could be seen"
     if case.progress.is_adversarial:
-        return "each of several optimizers has its own loss, and one may rise as another falls"
+        return f"each of several optimizers has its own loss, and one may rise as another falls: {_how_far(case)}"
     reason = f"the mean loss is {main.began()} and {main.end:.3g} over the last"
     if case.progress.learns:
         return doubt(case.facts)

@@ -28,6 +28,11 @@ def _size(parameters: Sequence[WatchedParameter]) -> int:
     return sum(math.prod(one.shape) for one in parameters)
 
 
+def _share(n: int, total: int) -> str:
+    """Return `all 9 recorded steps`, or `8 of 9 recorded steps`."""
+    return f"{f'all {n}' if n == total else f'{n} of {total}'} recorded steps"
+
+
 @training_rule("MS711", "no-optimizer-step", ERROR, 3, Link.BOOKKEEPING)
 def never_steps(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Backward runs, but no optimizer ever steps.
@@ -85,7 +90,7 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     words = (
         f"receives gradients but {state}{case.beside(others)} ({percent(share)} of the trainable parameters)"
     )
-    is_whole, place = first.model in unheld_models, case.facts.optimizers[0].made
+    is_whole, place = first.model in unheld_models, _nearest(case, first).made
     is_fed = any(one.model == first.model and one.is_fed for one in case.facts.models)
     is_certain = holds_others_only or (is_whole and (first.model in told or not is_fed))
     if strangers is not None:
@@ -97,6 +102,29 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     elif is_whole:
         words += f"; no parameter of {first.model} ever changes"
     yield TrainingSighting(first, 0, share, words, place, severity=ERROR if is_certain else WARNING)
+
+
+def _nearest(case: Case, first: WatchedParameter) -> OptimizerFacts:
+    """Return the optimizer from whose line a parameter is missing.
+
+    That of the parameters nearest to it in its model; else, if two hold the same parameters, the last line that
+    makes one; else that of a parameter of the same shape, or the last.
+    """
+    held = [one for one in case.course.parameters if one.optimizer]
+    near = [one for one in held if one.model == first.model]
+    if not near and any(
+        all(one.optimizer != each.optimizer for each in held) for one in case.facts.optimizers
+    ):
+        return max(case.facts.optimizers, key=lambda one: int((one.made or ":0").rpartition(":")[2]))
+    alike = near or [one for one in held if one.shape == first.shape] or held
+    own = first.name.split(".")
+
+    def shared(one: WatchedParameter) -> int:
+        return sum(map(str.__eq__, one.name.split("."), own))
+
+    most = max(map(shared, alike))
+    best = [one for one in alike if shared(one) == most][-1]
+    return case.optimizer(best.optimizer) or case.facts.optimizers[-1]
 
 
 def _is_left(one: WatchedParameter) -> bool:
@@ -173,7 +201,7 @@ def never_cleared(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             whose = "that the updates use" if is_inferred(one.optimizer) else f"that {one.optimizer} steps by"
             words = (
                 f"the gradients {whose} are never cleared: {each} adds to those of all earlier steps "
-                f"({one.uncleared} of {counted(one.cycles, 'recorded step')})"
+                f"({_share(one.uncleared, one.cycles)})"
             )
             yield TrainingSighting(None, 1, one.uncleared, words, one.made, hint=hint)
 
@@ -193,7 +221,7 @@ def cleared_early(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if one.cycles >= threshold and one.emptied >= _MOSTLY * one.cycles:
             words = (
                 f"the gradients are cleared between backward() and the step of {one.optimizer}, in "
-                f"{one.emptied} of {counted(one.cycles, 'recorded step')}: the model cannot learn"
+                f"{_share(one.emptied, one.cycles)}: the model cannot learn"
             )
             yield TrainingSighting(None, 1, one.emptied, words, one.made)
     yield from _all_but_last(case, threshold)
@@ -211,7 +239,7 @@ def _all_but_last(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if one.cycles >= threshold and one.discarded >= _MOSTLY * one.cycles:
             words = (
                 f"the gradients are cleared before every backward pass, so {one.optimizer} uses only the last of "
-                f"several in {one.discarded} of {counted(one.cycles, 'recorded step')}"
+                f"several in {_share(one.discarded, one.cycles)}"
             )
             yield TrainingSighting(None, 1, one.discarded, words, one.made, hint=_ONCE)
 
@@ -363,8 +391,8 @@ def steps_scaled(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in case.facts.optimizers:
         if one.cycles >= threshold and one.scaled >= _MOSTLY * one.cycles:
             words = (
-                f"{one.optimizer} steps with the gradients of a scaled loss, in {one.scaled} of "
-                f"{counted(one.cycles, 'recorded step')}: they are too large by the scale factor"
+                f"{one.optimizer} steps with the gradients of a scaled loss, in "
+                f"{_share(one.scaled, one.cycles)}: they are too large by the scale factor"
             )
             yield TrainingSighting(None, 1, one.scaled, words, one.made)
 

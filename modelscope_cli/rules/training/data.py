@@ -31,7 +31,8 @@ _NORMALISERS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "Embeddin
 
 
 def _entering(case: Case) -> list[WatchedInput]:
-    return [one for one in case.facts.inputs if one.series.step]
+    """Return the inputs of numbers that were recorded, without tokens."""
+    return [one for one in case.facts.inputs if one.series.step and not one.dtype.startswith("int")]
 
 
 def _first_layer(case: Case, model: str) -> WatchedInput | None:

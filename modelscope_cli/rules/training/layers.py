@@ -20,6 +20,7 @@ from modelscope_cli.rules.training.rule_types import (
 
 _ENTIRELY = 0.9999  # of the values
 _HARDLY_EVER = 0.25  # of the values are zero; half of them for inputs around zero
+_LOST = 5.0  # times the loss at first
 _LAYERS_WITH_FAN = ("Linear", "Conv1d", "Conv2d", "Conv3d")
 
 
@@ -54,6 +55,40 @@ def output_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting
         )
         words = f"the first NaN or infinite values appear here, {n} of them at step {step}{more}{cause}"
         yield TrainingSighting(layer, step, n, words, link=case.link_of_break(OUTPUT))
+
+
+@training_rule("MS778", "discriminator-wins", WARNING, 0.003, Link.LAYERS)
+def discriminator_wins(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """A discriminator separates real from generated samples without error, and the generator does not learn.
+
+    Measure: loss of the discriminator at the end, divided by that over the first steps; and gradients of the
+        generator that are exactly 0 until the end, or its own loss: as near to 0, or 5 times that at first, or 5
+    Source: Arjovsky and Bottou 2017, Towards Principled Methods for Training GANs, section 2; own choice: 0.003
+    Hint: let the discriminator end in logits and use BCEWithLogitsLoss, as a saturated sigmoid has no gradient,
+        with targets of 1 for the generator; lower its learning rate, smooth its labels, or add noise to its inputs
+    Why: a discriminator that is always right tells the generator nothing
+    """
+    courses = {one.optimizer: one for one in case.progress.losses} if case.progress.is_adversarial else {}
+    fed = {one.model for one in case.facts.models if one.is_fed}
+    owners = {one.optimizer: one.model for one in case.weights()}
+    for label, won in courses.items():
+        if owners.get(label) not in fed or not 0 <= won.end < threshold * won.start:
+            continue
+        for other, lost in courses.items():
+            weights = [one for one in case.weights() if one.optimizer == other]
+            if not weights or owners[other] in fed:
+                continue
+            zeros = [lasting(one.series.grad_norm, (0.0).__eq__) for one in weights]
+            starts = [one.series.step[at] for one, at in zip(weights, zeros, strict=True) if at is not None]
+            words = f"the loss of {owners[label]} has gone from {won.start:.3g} to {won.end:.2g}"
+            if len(starts) == len(weights):
+                words += f", and every gradient of {owners[other]} is exactly 0 since step {max(starts)}"
+                yield TrainingSighting(
+                    None, max(starts), won.end, words, case.called(owners[label]), severity=ERROR
+                )
+            elif lost.end > _LOST * min(abs(lost.start), 1.0) or 0 <= -lost.end < threshold * -lost.start:
+                words += f", and that of {owners[other]} from {lost.start:.3g} to {lost.end:.3g}"
+                yield TrainingSighting(None, None, won.end, words, case.called(owners[label]))
 
 
 _DEAD_AT_FIRST = (

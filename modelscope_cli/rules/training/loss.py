@@ -33,6 +33,9 @@ _VANISHED, _NOTHING = 0.05, 1e-4  # of the loss at first; of both
 _NEARLY_ALIKE = -0.9  # of a loss that is minus a cosine
 _OF_ANGLES = 8.0  # the largest loss that may be a few cosines
 _ONCE = "make the model and its optimizer once, before the loop over the epochs"
+_IN_HALVES = (
+    "use bfloat16, or torch.amp.GradScaler: float16 has no values above 65504; and look for log or a division"
+)
 _COLLAPSED = 0.995  # share of the predictions that are of one class
 
 
@@ -67,9 +70,12 @@ def loss_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             is_over = any(map(math.isfinite, values[at:]))
             when = f"at step {step}" if is_over else f"from step {step} on"
             words = f"the loss{_whose(case, series.optimizer)} is {values[at]} {when}{_origin(case, step)}"
-            yield TrainingSighting(
-                None, step, None, words, _place(case), link=case.link_of_break(LOSS, UNSEEN)
+            link, is_half = (
+                case.link_of_break(LOSS, UNSEEN),
+                any("float16" in one.dtypes for one in case.facts.models),
             )
+            hint = _IN_HALVES if is_half else None
+            yield TrainingSighting(None, step, None, words, _place(case), link=link, hint=hint)
             return
     for event in case.course.events:
         if event.kind == "loss":
@@ -211,8 +217,8 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Hint: weight the classes in the loss, or sample them evenly; check that the labels belong to the images
     Why: the model never predicts the rare classes, although its accuracy looks high
     """
-    if any(one.is_loose for one in case.facts.optimizers):
-        return  # such as an attack, which makes the predictions wrong
+    if case.progress.is_adversarial or any(one.is_loose for one in case.facts.optimizers):
+        return  # a generator or an attack makes the predictions wrong
     for one in case.facts.criteria:
         series = one.series
         n = max(len(series.step) // 3, 3)

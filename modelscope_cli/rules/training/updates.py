@@ -17,6 +17,7 @@ from modelscope_cli.records.grads import (
 from modelscope_cli.records.naming import percent, rounded
 from modelscope_cli.records.training_facts import GRADIENT
 from modelscope_cli.records.watch import WatchedParameter
+from modelscope_cli.rules.training.layers import discriminator_wins
 from modelscope_cli.rules.training.rule_types import (
     LASTING,
     MIN_RECORDS,
@@ -363,7 +364,7 @@ def always_zero(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         *others, last = rows
         n = len(last.series.step)
         words = f"its gradient is exactly zero in all {n} recorded steps{case.beside(others)}"
-        is_dead = any(
+        is_dead = any(discriminator_wins.judge(case, discriminator_wins.threshold)) or any(
             (known(layer.series.zero_fraction)[-1:] or [0.0])[0] > _ALL_OF_IT
             or (known(layer.series.saturated_fraction or ())[-1:] or [0.0])[0] > _OFTEN
             for layer in case.course.layers

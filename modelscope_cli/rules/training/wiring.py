@@ -373,6 +373,8 @@ def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Why: the model cannot learn from an input that does not affect the output
     """
     for one in case.facts.models:
+        if case.progress.is_adversarial and one.is_fed:
+            continue  # a discriminator is given samples of one kind at a time
         n, n_alike, spread_at_first, spread, *_ = one.outputs
         is_lost = n >= 2 * threshold and spread < _ROUNDING * spread_at_first
         if n >= threshold and (n_alike == n or is_lost):
