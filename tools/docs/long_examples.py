@@ -77,7 +77,7 @@ model = nn.Sequential(nn.Linear(192, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1){})
 criterion = nn.{}()"""
 _TWO = """\
 optimizer = torch.optim.Adam(model.parameters(), lr={})
-of_generator = torch.optim.Adam(generator.parameters(), lr=0.001)"""
+of_generator = torch.optim.Adam(generator.parameters(), lr=0.0001)"""
 _IN_TURN = """\
     generated = generator(torch.randn(32, 16))
     real, fake = torch.ones(32, 1), torch.zeros(32, 1)
