@@ -192,12 +192,12 @@ class Subject:
         folders = class_folders(self.inputs.files)
         is_one = len({*best}) == 1 and len(best) >= ENOUGH_ALIKE and len(folders) > 1
         if share is not None and (is_random or (share < _ALIKE and not is_one)):
-            who = "random weights hardly look at the image"
-            who = who if is_random else "the model hardly looks at the image, or the images are nearly alike"
+            likely = "the model hardly looks at the image, or the images are nearly alike"
             words = (
                 f"the scores of the {len(judged.codes)} images differ by at most {rounded(100 * share)} % of"
             )
-            words += f" their range, too little to change the prediction: {who}"
+            words += " their range, too little to change the prediction: "
+            words += "the weights are random" if is_random else likely
             self.warn([Notice("scores_alike", words)])
         elif is_one:
             name = name_class(best[0], self.loaded.categories)

@@ -304,6 +304,15 @@ def test_what_turns_logits_into_probabilities_is_ablated_only_by_name(ending, is
     assert [row.name for row in ms.ablate(net, x, layer=last).rows] == [last]
 
 
+def test_the_sigmoid_of_one_bare_number_an_image_is_left_out():
+    class Bare(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x)[:, 0]
+
+    net = Bare(nn.Flatten(), nn.Linear(12, 1), nn.Sigmoid())
+    assert {row.name for row in ms.ablate(net, torch.rand(2, 3, 2, 2)).rows} == {"0", "1"}
+
+
 def test_a_gate_that_is_the_last_layer_called_is_ablated():
     class Gated(nn.Module):
         def __init__(self):

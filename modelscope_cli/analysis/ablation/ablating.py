@@ -244,7 +244,11 @@ class Ablating:
         self._calls = [candidate.call for candidate in candidates]
         # What turns the logits into probabilities is not ablated unasked: zeros are none, and their logits a clamp.
         last, main = candidates[-1], dict(self._trial.leaves)[self._trial.path]
-        is_ending = last.call.type in _ENDINGS and last.shape == main.shape and len(candidates) > 1
+        is_ending = (
+            last.call.type in _ENDINGS
+            and last.shape in (main.shape, (*main.shape, 1))
+            and len(candidates) > 1
+        )
         if is_ending and self._finder.is_for_all:
             candidates, self._spared = candidates[:-1], last.call.label
         followed = self._trial.follow(self._request.target, self._categories)  # raises for a wrong target

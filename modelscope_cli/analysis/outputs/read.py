@@ -149,7 +149,7 @@ class OutputReader:
             if values == "unit":
                 return "embedding", "rows of length 1"
             if not (values or stated.n_classes or self.categories) and _OF_NUMBERS.search(kind):
-                return "embedding", f"rows of a {kind}"
+                return "embedding", f"rows of {with_article(kind)}"
             return "classes", _WHY.get(values, "")
         if tensor.ndim == 2 and not is_features(path) and self._values_of(path, tensor) == "sigmoid":
             return "classes", _WHY["sigmoid"]
