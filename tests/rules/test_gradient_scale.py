@@ -62,7 +62,7 @@ def test_in_eval_mode_fresh_batch_norms_excuse_and_say_so():
     assert {"vanishing", "zero"} & {row.mark for row in ms.grads(plain, x).parameters}
     record = ms.grads(normed, x, mode="eval")
     assert "vanishing" not in {row.mark for row in record.parameters}
-    assert [notice.code for notice in record.run.warnings] == ["fresh_batch_norms"]
+    assert "fresh_batch_norms" in [notice.code for notice in record.run.warnings]
     assert {"vanishing", "zero"} & {row.mark for row in ms.grads(normed, x, mode="train").parameters}
 
 
