@@ -13,6 +13,7 @@ from torch import Tensor, nn, overrides
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.records.run import Args, Kwargs
 
@@ -71,6 +72,12 @@ def backward_sequence() -> int | None:
 
 
 _OF_LEAVES = 2**63  # nodes that accumulate a gradient have the largest number of 64 bits
+
+
+def remove_global_hook(handle: RemovableHandle) -> None:
+    """Remove a hook of all modules, which torch leaves in the list of those that take keyword arguments."""
+    handle.remove()
+    nn.modules.module._global_forward_hooks_with_kwargs.pop(handle.id, None)
 
 
 def is_transformed() -> bool:

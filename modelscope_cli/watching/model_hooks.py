@@ -19,6 +19,7 @@ from modelscope_cli.hooks.torch_private import (
     is_compiled,
     is_transformed,
     left_alone_by_compiler,
+    remove_global_hook,
 )
 from modelscope_cli.records.naming import dtype_name, percent
 from modelscope_cli.records.watch import DROPPED, LAYOUT
@@ -119,7 +120,7 @@ class PassWatch:
     def unhook(self, root: nn.Module | None = None) -> None:
         """Remove the hooks, until `root`, which is running, ends: hooks slow down small layers."""
         for handle in self._handles:
-            handle.remove()
+            remove_global_hook(handle)
         self._is_away = root is not None
         self._handles = [] if root is None else [root.register_forward_hook(self._rehook, always_call=True)]
 

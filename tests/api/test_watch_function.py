@@ -40,7 +40,7 @@ def folder(tmp_path, monkeypatch):
 def _nothing_stays():
     before = torch.autograd.backward, torch.amp.GradScaler.step, torch.amp.GradScaler.scale
     yield
-    assert not {**hooks._global_forward_hooks, **hooks._global_forward_pre_hooks}
+    assert not hooks._has_any_global_hook()
     assert not {**optim._global_optimizer_pre_hooks, **optim._global_optimizer_post_hooks}
     assert before == (torch.autograd.backward, torch.amp.GradScaler.step, torch.amp.GradScaler.scale)
 

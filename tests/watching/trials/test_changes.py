@@ -402,6 +402,7 @@ def _everything_replaced():
             optimizer._global_optimizer_pre_hooks,
             optimizer._global_optimizer_post_hooks,
             module._global_forward_hooks,
+            module._global_forward_hooks_with_kwargs,
             module._global_forward_pre_hooks,
         )
     ]
