@@ -123,6 +123,17 @@ def test_rounded_weights_are_not_called_fine_tuned(case):
             assert causes(rounded, a)["weights"].endswith(f"{text} A")
 
 
+@pytest.mark.parametrize("bits", [3, 8])
+def test_weights_on_a_grid_are_not_called_fine_tuned(bits):
+    a = torch.randn(64, 64, generator=torch.Generator().manual_seed(bits))
+    step = a.abs().max() / (2 ** (bits - 1) - 1)
+    on_grid = (a / step).round() * step
+    text = causes({"fc.weight": a}, {"fc.weight": on_grid})["weights"]
+    assert text.endswith(f"rounded to a grid in B ({len(on_grid.unique())} distinct values)")
+    moved = on_grid + step * torch.randint(-1, 2, a.shape, generator=torch.Generator().manual_seed(0))
+    assert "fine-tuning" in causes({"fc.weight": a}, {"fc.weight": moved})["weights"]
+
+
 def test_a_small_step_before_rounding_is_not_called_rounding(case):
     _, _, a, _ = case
     moved = {

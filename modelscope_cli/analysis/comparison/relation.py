@@ -21,6 +21,7 @@ _NOT_FINITE = "not compared, because of NaN or infinity"
 _SCALED = "the same as in A up to a factor (B = {factor})"
 _CLOSE = "close to those of A, as after fine-tuning (cosine at least {low:.4g})"
 _UNRELATED = "unrelated to those of A (cosine at most {high:.4g})"
+_GRID = "the same as in A, rounded to a grid in B ({levels} distinct values)"
 _ROUNDED = 2.0**-8  # relative L2 that rounding to bfloat16 stays below
 
 
@@ -115,18 +116,24 @@ def _kinship(
         name: [] for name in ("equal", _WITHIN, _SCALED, _CLOSE, _UNRELATED)
     }
     rounded = _rounding(changed, a, b)
-    factors = []
+    factors, levels = [], []
     for row in weights:
         relation = rounded if rounded and row in changed else _relation(row)
         if relation == _SCALED:
             factor = _factor(a[row.name], b[row.b_name or row.name])
             factors += [factor] if factor is not None else []
             relation = _CLOSE if factor is None else _SCALED
+        if relation == _CLOSE and (n_levels := _levels(a[row.name], b[row.b_name or row.name])):
+            levels.append(n_levels)
+            relation = _GRID
         groups.setdefault(relation, []).append(row)
     factors.sort()
     ends = dict.fromkeys(f"{factor:.4g} x A" for factor in (*factors[:1], *factors[-1:]))
     scaled = _SCALED.format(factor=" to ".join(ends))
-    groups = {scaled if relation == _SCALED else relation: group for relation, group in groups.items()}
+    counts = dict.fromkeys(map(str, (min(levels, default=0), max(levels, default=0))))
+    on_grid = _GRID.format(levels=" to ".join(counts))
+    named = {_SCALED: scaled, _GRID: on_grid}
+    groups = {named.get(relation, relation): group for relation, group in groups.items()}
     text = "; ".join(_counted(group, n, relation) for relation, group in groups.items() if group)
     for side, only in zip("AB", alone, strict=False):
         text += f"; {len(only)} only in {side}: {some(row.name for row in only)}" if only else ""
@@ -139,6 +146,14 @@ def _factor(a: Tensor, b: Tensor) -> float | None:
     a, b = a.cpu().double(), b.cpu().double()  # some devices have no float64
     factor = (a * b).sum() / a.square().sum()
     return factor.item() if (b - factor * a).norm() <= _REMAINDER * b.norm() else None
+
+
+def _levels(a: Tensor, b: Tensor) -> int | None:
+    """Return how many values `b` has if it is `a` rounded to few of them: a function of `a` that never falls."""
+    a, b = plain_values(a).flatten(), plain_values(b).flatten()
+    levels = b.unique()
+    is_coarse = 1 < len(levels) <= min(256, len(a.unique()) // 2)
+    return len(levels) if is_coarse and bool((b[a.argsort()].diff() >= 0).all()) else None
 
 
 def _rounding(
