@@ -4,6 +4,7 @@ import copy
 import inspect
 import random
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -162,7 +163,9 @@ def on_meta() -> Iterator[None]:
     fills = SkipRandomFills()
     finder: Any = _ImportForReal(fills)
     # The finder comes last: torch imports what it needs for a default device when the first one is entered.
-    with torch.device("meta"), _KeepValuesOnCpu(), fills:
+    with torch.device("meta"), _KeepValuesOnCpu(), fills, warnings.catch_warnings():
+        # Of a builder that loads a state dict: values are not needed here
+        warnings.filterwarnings("ignore", "for .*: copying from a non-meta")
         sys.meta_path.insert(0, finder)
         try:
             yield

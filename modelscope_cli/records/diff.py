@@ -25,8 +25,9 @@ class Difference(Row):
         max_abs, mean_abs: of a - b.
         rel_l2: |a - b| / |a|, infinite where A is all zeros and B is not.
         cosine: of the angle between a and b; None where just one of them is all zeros.
-        differing: how many values are not equal, to the last bit; NaN equals NaN.
-        nonfinite: how many of these are NaN or infinite on one side, or differently on both.
+        differing: how many values are not equal, to the last bit; NaN equals NaN. `numel`: how many were compared,
+            over all images.
+        nonfinite: how many of the differing ones are NaN or infinite on one side, or differently on both.
         problem: why there are no figures although both have it.
     """
 
@@ -37,6 +38,7 @@ class Difference(Row):
     rel_l2: Annotated[float | None, figure("rel L2", rank=0)] = None
     cosine: Annotated[float | None, column(rank=4)] = None
     differing: Annotated[int | None, column(rank=7)] = None
+    numel: int | None = None
     nonfinite: Annotated[int | None, counter("NaN, inf")] = None
     shape: Shape | None = None
     b_shape: Shape | None = None

@@ -12,7 +12,7 @@ from modelscope_cli.records.naming import dtype_name
 
 # Number of values widened to float64 at a time; fits into a processor's cache.
 _CHUNK_CPU, _CHUNK_DEVICE = 1 << 16, 1 << 24
-_N, _DIFFERING, _NONFINITE, _ABS, _DD, _AA, _BB, _AB, _MAX = range(9)
+_N, _NUMEL, _DIFFERING, _NONFINITE, _ABS, _DD, _AA, _BB, _AB, _MAX = range(10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class Distance:
     rel_l2: float
     cosine: float | None
     differing: int
+    numel: int
     nonfinite: int
 
     def exceeds(self, tolerance: float) -> bool:
@@ -34,12 +35,12 @@ class Distance:
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of a `records.Difference`; no distance where some value is finite on one side only."""
-        counts = {"differing": self.differing, "nonfinite": self.nonfinite}
+        counts = {"differing": self.differing, "numel": self.numel, "nonfinite": self.nonfinite}
         return counts if self.nonfinite else asdict(self)
 
 
 def sum_up(a: Tensor, b: Tensor) -> Tensor:
-    """Return the sums over two tensors of one shape, `(9,)`, on the device of `a`, without synchronising it.
+    """Return the sums over two tensors of one shape, `(10,)`, on the device of `a`, without synchronising it.
 
     Values are widened to float64 (float32 where a device has none) a chunk at a time; complex values count as
     pairs, quantized ones are dequantized.
@@ -47,7 +48,7 @@ def sum_up(a: Tensor, b: Tensor) -> Tensor:
     a, b = plain_values(a), plain_values(b).to(a.device)
     wide = widest_float(a.device)
     size = _CHUNK_CPU if a.device.type == "cpu" else _CHUNK_DEVICE
-    total = torch.zeros(9, dtype=wide, device=a.device)
+    total = torch.zeros(10, dtype=wide, device=a.device)
     for x, y in zip(a.reshape(-1).split(size), b.reshape(-1).split(size), strict=True):
         total = merge(total, _sum_chunk(x, y, wide))
     return total
@@ -70,7 +71,13 @@ def _sum_chunk(a: Tensor, b: Tensor, wide: torch.dtype) -> Tensor:
     x, y = torch.where(is_finite, x, 0), torch.where(is_finite, y, 0)
     d = x - y
     sums = (
-        *(is_finite.sum(), (~is_equal).sum(), (~is_equal & ~is_finite).sum(), d.abs().sum()),
+        *(
+            is_finite.sum(),
+            torch.ones_like(is_finite).sum(),
+            (~is_equal).sum(),
+            (~is_equal & ~is_finite).sum(),
+            d.abs().sum(),
+        ),
         *(d.dot(d), x.dot(x), y.dot(y), x.dot(y)),
         d.abs().amax() if d.numel() else d.sum(),
     )
@@ -98,6 +105,7 @@ def to_distance(sums: Tensor) -> Distance:
         rel_l2=rel_l2,
         cosine=cosine,
         differing=int(values[_DIFFERING]),
+        numel=int(values[_NUMEL]),
         nonfinite=int(values[_NONFINITE]),
     )
 

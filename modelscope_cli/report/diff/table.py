@@ -97,7 +97,7 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
         ),
         *field_columns(Difference, "max_abs mean_abs rel_l2"),
         *field_columns(Difference, "cosine", text=lambda r: "" if r.cosine is None else f"{r.cosine:.6f}"),
-        *field_columns(Difference, "differing", text=lambda row: _values(row, record)),
+        *field_columns(Difference, "differing", text=_values),
         *field_columns(Difference, "nonfinite", is_shown=has("nonfinite")),
         _of_some_rows("rounding", "rounding", rank=2, is_shown=bool(_unstable(rows))),
         _of_some_rows("matched", "matched", is_number=False, rank=5, is_shown=has("matched")),
@@ -145,16 +145,10 @@ def _status(row: Difference) -> str:
     return row.problem or ("retyped, within" if status == "within" and _is_retyped(row) else status)
 
 
-def _values(row: Difference, record: DiffRecord | None) -> str:
-    if row.differing is None or row.shape is None:
+def _values(row: Difference) -> str:
+    if row.differing is None or row.numel is None:
         return ""
-    n, images = math.prod(row.shape), record.images if record else None
-    first = record.run.input.shape[0][:1] if record and record.run.input and record.run.input.shape else ()
-    # The shape is that of the first batch, the count that of all.
-    if images and first and first[0]:
-        is_batched = bool(row.shape) and row.shape[0] % first[0] == 0
-        n = n * images // first[0] if is_batched else n * -(-images // first[0])
-    return f"{numbers.count(row.differing)} of {numbers.count(n)}"
+    return f"{numbers.count(row.differing)} of {numbers.count(row.numel)}"
 
 
 def _title(record: DiffRecord) -> str:

@@ -59,7 +59,8 @@ def loss_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Measure: losses that are not finite
     Source: IEEE 754: NaN passes through every sum, and into every weight
-    Hint: look for log, sqrt or a division in the loss; lower the learning rate, or clip the gradients
+    Hint: look for exp, log, sqrt or a division in the loss; where it is finite at first, lower the learning rate,
+        or clip the gradients
     Why: from then on all weights are NaN, and the rest of the run is wasted
     """
     for series in case.course.loss:
