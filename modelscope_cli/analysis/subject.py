@@ -162,7 +162,7 @@ class Subject:
             self.progress.warn(warning.message)
             self.warnings.append(warning)
 
-    def check_labels(self, n_classes: int | None, target: str = "") -> None:
+    def check_labels(self, n_classes: int | None, target: str = "", unit: str = "classes") -> None:
         """Refuse given labels that are not one for each class, and a target whose label only a folder has."""
         is_fit = self.labels is None or n_classes in (None, len(self.labels))
         if is_fit and (self.loaded.categories or not target):
@@ -172,7 +172,7 @@ class Subject:
         if self.labels is not None and not is_fit:
             has = f"{self.source_of_labels} has {counted(len(self.labels), 'label')}"
             hint = f"{option}   if this is their order" if folders else "leave out --labels"
-            raise LabelsError(f"{has}, but the model has {n_classes} classes", hint)
+            raise LabelsError(f"{has}, but the model has {n_classes} {unit}", hint)
         if target in folders and not target.isdecimal():
             message = f"the classes of this model have no labels, so '--target {target}' is not known"
             raise UsageError(message, f"{option} --target {shlex.quote(target)}   if this is their order")

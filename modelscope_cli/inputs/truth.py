@@ -227,6 +227,11 @@ def _from_json(text: str) -> dict[str, Words]:
     content = json.loads(text)
     if not isinstance(content, dict):
         raise ValueError(f"it holds {with_article(type(content).__name__)}, not {{image: class}}")
+    wrong = next((name for name, value in content.items() if isinstance(value, dict)), None)
+    if wrong is not None:
+        raise ValueError(
+            f"'{wrong}' holds an object, not a class; a truth file gives the class of each image"
+        )
     return {name: _words(value) for name, value in content.items()}
 
 
@@ -252,6 +257,10 @@ def _text_of(path: Path, kind: str = "truth file", hint: str = _HINT) -> str:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         message = f"{kind} '{path}' cannot be read: {error.strerror}"
+        if kind == "truth file" and path.is_dir():
+            message = (
+                f"'{path}' is a folder, but truth is a file of classes; masks as truth are not supported"
+            )
         look = f"ls -l {shlex.quote(str(path))}" if path.is_file() else look_for(path)
         if look.startswith("ls ") and not path.is_file():
             option = f"--{kind.partition(' ')[0]} {shlex.quote(str(path))}"

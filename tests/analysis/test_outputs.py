@@ -157,7 +157,8 @@ def test_a_kind_that_is_asked_for(output, wanted, kind, path):
 def test_a_kind_that_the_output_is_not(wanted):
     with pytest.raises(CannotRunError, match=f"'--output-kind {wanted}' needs .* returns 2x3x8x8") as caught:
         OutputReader("custom", None, nn.Identity(), wanted).read(MAPS, (torch.zeros(2, 3, 8, 8),), 2)
-    assert caught.value.hint == f"leave out --output-kind {wanted}"
+    expected = "--output-kind segmentation" if wanted == "classes" else f"leave out --output-kind {wanted}"
+    assert caught.value.hint == expected
 
 
 def test_one_channel_is_two_classes_whose_softmax_is_its_sigmoid():
@@ -302,7 +303,9 @@ NEAR_CAT = [4.0, 4.0, 8.0, 7.0]
 def test_a_box_is_found_again_by_label_and_overlap():
     before = read([boxes([SKY, CAT], [0.6, 0.9], [0, 2])], "detection", 1)
     followed = before.follow(THE_PREDICTED, LABELS)
-    assert followed.words == "box 0: 2 (cat)"  # the best is the first, whatever their order was
+    assert (
+        followed.words == "box 0 (rank 1): class 2 (cat)"
+    )  # the best is the first, whatever their order was
     after = read([boxes([NEAR_CAT, CAT], [0.8, 0.99], [2, 1])], "detection", 1)
     overlap = float(box_iou(torch.tensor([CAT]), torch.tensor([NEAR_CAT])))
     assert float(followed.score(after.main)) == close(0.8 * overlap)
@@ -353,3 +356,29 @@ def test_what_is_followed_can_be_differentiated(output):
     (gradient,) = torch.autograd.grad(answer.follow(THE_PREDICTED, None).score(answer.main).sum(), leaf)
     assert gradient.isfinite().all()
     assert answer.kind == "vectors" or gradient.any()  # of an angle to itself it is 0, as it is the largest
+
+
+@pytest.mark.parametrize("target", ["1", "9", "cat", "mask:1", "mask:9", "mask:cat", "box:1"])
+@pytest.mark.parametrize("kind", ["auto", "embedding", "segmentation", "classes", "depth"])
+@pytest.mark.parametrize("shape", [(5,), (1,), (3, 8, 8), (1, 8, 8), (7, 4, 4), (16, 8), (2, 3, 8, 8)])
+def test_the_hint_about_a_target_does_not_lead_into_a_second_error(shape, kind, target):
+    def follow(target: str, kind: str) -> None:
+        answer = OutputReader("custom", None, nn.Identity(), kind).read(numbers(1, *shape), (image,), 1)
+        answer.follow(parse_aim(target), None)
+
+    image = torch.zeros(1, 3, 8, 8)
+    try:
+        follow(target, kind)
+    except UsageError as error:
+        typed = error.hint.partition("   ")[0].split()
+        options = dict(zip(typed[::2], typed[1::2], strict=True))
+        follow(options.get("--target", target), options.get("--output-kind", kind))
+    except CannotRunError:  # the shape is not of this kind, which is told before the target is read
+        assert kind in ("segmentation", "classes", "depth")
+
+
+def test_names_for_channels_of_a_map_like_the_image_are_counted():
+    answer = OutputReader("custom", None, nn.Identity()).read(MAPS, (torch.zeros(2, 3, 8, 8),), 2)
+    assert (answer.n_named, answer.named) == (3, "channels")
+    assert answer.note is not None
+    assert "--output-kind segmentation reads it as classes of pixels" in answer.note

@@ -334,8 +334,14 @@ def _asking(
                     n_together = most_together(image)
                     answer = reader.read(output, (image,), 1)
                     settled = answer.settled()
-                    subject.check_labels(settled.main.n_classes, aim.name if aim.kind == "class" else "")
+                    name = aim.name if aim.kind == "class" else ""
+                    subject.check_labels(settled.n_named, name, settled.named)
                     target = choose_target(reader, aim, image, answer, settled)
+                    if target.is_at_peak:
+                        chooses = "--target CLASS chooses one where --output-kind reads classes"
+                        subject.progress.note(
+                            f"{settled.note}; no class is chosen, so all of it is explained: {chooses}"
+                        )
                     logit, probability = numbers([target.score(output), target.probability(output)])()
                 has_many = isinstance(target, ClassTarget) and target.n_classes > 1
                 yield ImageQuery(

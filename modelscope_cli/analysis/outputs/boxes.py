@@ -114,7 +114,8 @@ class Boxes(OutputPart):
             return torch.stack([_likeness(*pair) for pair in zip(boxes, answer.images, strict=True)])
 
         names = {name_class(label, categories) for label in labels}
-        words = f"box {number}: {names.pop()}" if len(names) == 1 else f"box {number} of each image"
+        what = f": class {names.pop()}" if len(names) == 1 else " of each image"
+        words = f"box {number} (rank {number + 1}){what}"
         return FollowedScore(words, score, score, labels)
 
     def guesses(

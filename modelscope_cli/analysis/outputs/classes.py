@@ -116,7 +116,9 @@ class PixelScores(_Logits):
         if aim.kind == PREDICTED:
             return _follow_pixels("each pixel's own class", predicted, torch.ones_like(predicted))
         if aim.kind not in ("class", "mask"):
-            raise means_nothing(aim, self.words, "--target mask:CLASS   or a class index, or a label")
+            raise means_nothing(
+                aim, self.words, "--target predicted   or mask:CLASS, a class index, or a label"
+            )
         index = class_index(aim.name, self.logits.shape[1], categories)
         targets, name = torch.full_like(predicted, index), name_class(index, categories)
         if aim.kind == "class":

@@ -1,11 +1,14 @@
 """The whole output of a model for a batch, and the number followed in it."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, Leaves, OutputPart, Scores, settle
-from modelscope_cli.analysis.outputs.target_spec import TargetSpec
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec, means_nothing
+from modelscope_cli.errors import CannotRunError, UsageError
+
+LIKE_THE_IMAGE = "as large as the image"  # why its channels may be classes of pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +19,14 @@ class ModelOutput:
         main: what is read of it, from the tensor at `path`.
         leaves: all floating point tensors.
         why: what the kind was guessed from; empty where it is known.
+        as_scores: the same numbers as scores of classes or pixels, if they are read as neither but could be.
     """
 
     path: str
     main: OutputPart
     leaves: Leaves
     why: str = ""
+    as_scores: Scores | None = None
 
     @property
     def kind(self) -> str:
@@ -35,14 +40,36 @@ class ModelOutput:
         return self.main
 
     @property
+    def n_named(self) -> int | None:
+        """How many names `--labels` has to give: one for each class, or channel of a map like the image."""
+        return self.main.tensor().shape[1] if self.named == "channels" else self.main.n_classes
+
+    @property
+    def named(self) -> str:
+        return "channels" if self.kind == "vectors" and self.why == LIKE_THE_IMAGE else "classes"
+
+    @property
     def note(self) -> str | None:
         """Which tensor is read as what; None for a single row of scores."""
         if self.kind == "classes" and len(self.leaves) == 1 and not self.why:
             return None
         is_named = self.path and len(self.leaves) > 1 and self.kind != "boxes"
         taken = f"'{self.path}', one of {len(self.leaves)} tensors: " if is_named else ""
-        reason = f" ({self.why}; --output-kind says otherwise)" if self.why else ""
+        other = "segmentation reads it as classes of pixels" if self.named == "channels" else "says otherwise"
+        reason = f" ({self.why}; --output-kind {other})" if self.why else ""
         return f"output: {taken}{self.main.words}{reason}"
+
+    def _instead(self, aim: TargetSpec, categories: Sequence[str] | None) -> str:
+        """Return a hint that reads numbers as another kind of output, if the target means something in it."""
+        if aim.kind == "box":
+            return "--target predicted   boxes are read from dicts of boxes, labels and scores"
+        if self.as_scores is not None:
+            with suppress(UsageError):
+                self.as_scores.follow(aim, categories)
+                if self.as_scores.kind == "classes":
+                    return "--output-kind classes   reads each value as a class"
+                return "--output-kind segmentation   reads them as scores of classes for each pixel"
+        return "--target predicted"
 
     def __len__(self) -> int:
         return len(self.main)
@@ -61,5 +88,7 @@ class ModelOutput:
 
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
         """Return what a target means in the main output, which is that of the unchanged model."""
+        if self.kind == "vectors" and aim.kind != PREDICTED:
+            raise means_nothing(aim, self.main.words, self._instead(aim, categories))
         followed = self.main.follow(aim, categories)
         return replace(followed, name=followed.name or self.main.score_name)

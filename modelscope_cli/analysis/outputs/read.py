@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.outputs.boxes import Boxes, boxes_of, boxes_of_queries, boxes_of_yolo
 from modelscope_cli.analysis.outputs.classes import ClassScores, PixelScores, logits_of, pixel_scores
-from modelscope_cli.analysis.outputs.model_output import ModelOutput
+from modelscope_cli.analysis.outputs.model_output import LIKE_THE_IMAGE, ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import (
     Leaves,
     OutputPart,
+    Scores,
     is_features,
     last_name,
     leaves_of,
@@ -96,7 +97,10 @@ class OutputReader:
         kind, why = self._kind(path, main, args)
         part = self._part(kind, main, path)
         self._check_rows(len(part), n_images, "x".join(map(str, main.shape)))
-        return ModelOutput(path, part, leaves, why)
+        scores: Scores | None = None
+        if part.kind == "vectors" and main.ndim in (2, 4, 5):
+            scores = ClassScores(main) if main.ndim == 2 else pixel_scores(main)
+        return ModelOutput(path, part, leaves, why, scores)
 
     def kind_of(self, path: str, tensor: Tensor, args: Any) -> str:
         """Return what one tensor of an output is: `classes`, `pixels`, `depth` or `vectors`."""
@@ -121,9 +125,10 @@ class OutputReader:
 
     def _no(self, leaves: Leaves, needed: str) -> CannotRunError:
         shapes = ", ".join("x".join(map(str, tensor.shape)) for _, tensor in leaves[:4])
+        is_map = self.wanted == "classes" and any(tensor.ndim in (4, 5) for _, tensor in leaves)
         return CannotRunError(
             f"'--output-kind {self.wanted}' needs {needed}, but the model returns {shapes}",
-            f"leave out --output-kind {self.wanted}",
+            "--output-kind segmentation" if is_map else f"leave out --output-kind {self.wanted}",
         )
 
     def _part(self, kind: str, tensor: Tensor, path: str = "") -> OutputPart:
@@ -197,7 +202,7 @@ class OutputReader:
             if re.search("seg|unet|mask", f"{kind.__module__}.{kind.__name__}", re.IGNORECASE):
                 return "segmentation", f"as large as the image, one channel of a {kind.__name__}"
             return "depth", "as large as the image, with one channel"
-        return "embedding", ""
+        return "embedding", LIKE_THE_IMAGE if tensor.ndim > 3 else ""
 
     def _yolo(self, leaves: Leaves, args: Any) -> Boxes | None:
         yolo: Any = yolo_of(self.module)

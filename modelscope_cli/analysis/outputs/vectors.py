@@ -58,8 +58,6 @@ class Vectors(OutputPart):
         return self.values
 
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
-        if aim.kind != PREDICTED:
-            raise means_nothing(aim, self.words, "--output-kind classes   reads each value as a class")
         if self.is_one_value:  # one number has no angle to another
             return FollowedScore("the value", lambda answer: answer.tensor().reshape(len(self)), name="value")
         reference = self.values.detach()

@@ -120,7 +120,7 @@ def predict(
         nonlocal n_done
         answer = reader.read(session.run(batch.args), batch.args, batch.n_images).settled()
         answer = _as_predictions(answer, subject, is_logit=scores == "sigmoid")
-        subject.check_labels(answer.main.n_classes)
+        subject.check_labels(answer.n_named, unit=answer.named)
         has_rows = judge is None or judge.truth.is_auto or each is not None
         is_one_enough = answer.kind == "classes" and activation == "softmax" and subject.inputs.n_listed > 1
         most = top or (1 if is_one_enough else 5)

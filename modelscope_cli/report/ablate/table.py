@@ -81,7 +81,8 @@ def answer(record: AblateRecord) -> str:
     winners = _winners(rows)
     names = [label_of(row) + (f"[{row.channel}]" if row.channel is not None else "") for row in winners]
     has = "has the largest effect" if len(names) == 1 else "have the largest effect, the same"
-    effect = f"{some(names, 3)} {has}, {record.score_name} {change}"
+    by = "" if most.kl_divergence is None else f"KL {numbers.number(most.kl_divergence)} nats, "
+    effect = f"{some(names, 3)} {has}, {by}{record.score_name} {change}"
     if record.baseline.accuracy and most.accuracy:
         before, after = numbers.percent(record.baseline.accuracy.value), numbers.percent(most.accuracy.value)
         effect += f", accuracy {after} instead of {before}"
@@ -130,7 +131,8 @@ def _column_words(record: AblateRecord) -> str:
     kl = f"KL: divergence of the probabilities from those of the whole model, in nats{unit}"
     change = f"Δ {record.score_name}: change of the target's {record.score_name}"
     drop = "; pp: percentage points" if record.baseline.accuracy else ""
-    equal = "; all scores equal: no prediction, which counts as changed and as wrong"
+    counts = "changed in every pixel" if is_of_pixels else "changed and as wrong"
+    equal = f"; all scores equal: no prediction, which counts as {counts}"
     equal *= any(row.answer_index is None for row in record.rows)
     return f"{kl}; {change}; L2: norm of the change of all {of_all}{drop}{equal}; sorted by KL"
 

@@ -388,7 +388,7 @@ def _score_words(record: PredictRecord) -> str:
         many = f"; of {most} numbers each, which --format csv has" if most > _FEW else ""
         return f"as the model outputs them, not scores of classes{many}"
     if record.output == "boxes":
-        return "score of the box as the model outputs it, best first"
+        return "score of the box as the model outputs it, best first; explain --target box:0 takes rank 1"
     unit = "per pixel" if record.output == "pixels" else "per image"
     classes = f"{record.classes} classes"
     if record.threshold is None:
