@@ -57,7 +57,8 @@ def read_threshold(typed: object, kind: str, option: str, most: float = math.inf
         raise UsageError(f"'{option}{text}' is not {words}", f"{option}{_EXAMPLES[kind]}")
     if isinstance(value, float) and value > most:
         message = f"'{option}{text}' is above {most:g}, the largest possible value"
-        raise UsageError(message, f"{option}{_EXAMPLES[kind]}")
+        percent = most == 1 and value <= 100
+        raise UsageError(message, f"{option}{f'{value / 100:g}' if percent else _EXAMPLES[kind]}")
     return value
 
 
@@ -68,8 +69,8 @@ def _shape(text: str) -> str | None:
 
 
 def _number(text: str, kind: str) -> float | None:
-    match = re.fullmatch(r"([+-]?[\d.]+(?:e[+-]?\d+)?)\s*([a-z]*)", text, re.IGNORECASE)
-    units = {"number": {"": 1.0}, "count": _COUNTS, "bytes": _BYTES}[kind]
+    match = re.fullmatch(r"([+-]?[\d.]+(?:e[+-]?\d+)?)\s*([a-z]*|%)", text, re.IGNORECASE)
+    units = {"number": {"": 1.0, "%": 0.01}, "count": _COUNTS, "bytes": _BYTES}[kind]
     if match is None or match[2].upper() not in units:
         return None
     try:
