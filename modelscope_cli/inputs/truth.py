@@ -236,17 +236,27 @@ def _from_json(text: str) -> dict[str, Words]:
 
 
 def _from_lines(text: str) -> dict[str, Words]:
-    """Read lines of an image and its classes; several lines of one image are combined."""
+    """Read lines of an image and its classes, or of 0 and 1 below their names; several lines of one image are
+    combined."""
     first = text.partition("\n")[0]
     rows = csv.reader(io.StringIO(text), delimiter="\t" if "\t" in first else ",", skipinitialspace=True)
     by_name: dict[str, Words] = {}
+    names: list[str] = []
     for number, row in enumerate(rows):
         cells = [cell.strip() for cell in row]
-        if not any(cells) or (number == 0 and cells[0].lower() in _HEADER):
+        if number == 0 and cells and cells[0].lower() in _HEADER:
+            names = cells[1:]
+            continue
+        if not any(cells):
             continue
         if len(cells) < 2 or not cells[0]:
             raise ValueError(f"line {rows.line_num} is not 'image,class'")
         words = tuple(cell for cell in cells[1:] if cell)
+        if len(names) > 1 and {*words} <= {"0", "1"}:
+            words = tuple(name for name, cell in zip(names, cells[1:], strict=False) if cell == "1")
+        elif len({*words}) < len(words):
+            message = "names a class twice; columns of 0 and 1 need the names of the classes above them"
+            raise ValueError(f"line {rows.line_num} {message}")
         by_name[cells[0]] = tuple(dict.fromkeys((*by_name.get(cells[0], ()), *words)))
     return by_name
 

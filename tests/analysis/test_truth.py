@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.inputs.truth import read_truth
 from modelscope_cli.records.predict import Share, TruthReport
 from modelscope_cli.records.run import BrokenKind
 from samples.dataset import CLASSES, Shapes
@@ -218,3 +219,17 @@ def test_scores_that_are_not_numbers_are_neither_right_nor_wrong(logits: Tensor)
     assert judged(broken, [0, 1, 2], batch=1) == record.truth
     with pytest.raises(CannotRunError, match="scores are NaN for '0': nothing can be judged"):
         ms.predict(Says(), broken[1:2], truth=[0])
+
+
+def test_columns_of_0_and_1_are_those_of_the_classes_above_them(tmp_path):
+    file = tmp_path / "truth.csv"
+    file.write_text("image,red,round\na.png,1,0\nb.png,0,1\nc.png,1,1\nd.png,0,0\n")
+    assert read_truth(file).by_name == {
+        "a.png": ("red",),
+        "b.png": ("round",),
+        "c.png": ("red", "round"),
+        "d.png": (),
+    }
+    file.write_text("a.png,1,0,0\n")
+    with pytest.raises(CannotRunError, match="names a class twice"):
+        read_truth(file)
