@@ -155,7 +155,7 @@ def _words(reason: object) -> str:
 
 
 def ask_for_tensors(path: Path) -> str:
-    """Return a hint about a file without named tensors, for a person who may have got it from somebody else."""
+    """Return a hint about a file without named tensors, for its author and for anyone else."""
     scan = f"modelscope weights --scan {shlex.quote(str(path))}   says what loading it would run"
     return f"{scan}; torch.save(model.state_dict(), 'model.pt') writes a checkpoint"
 

@@ -237,7 +237,7 @@ class BoundHook:
 
 
 class HookBase(Intervention):
-    """One active `--hook`; a subclass per kind. `tally`: counts of the first session."""
+    """One active `--hook`; a subclass per kind. `tally`: what counts, but not when a pass is repeated."""
 
     def __init__(self, target: BoundHook, current: HookPass) -> None:
         self.target = target
@@ -281,7 +281,7 @@ class HookBase(Intervention):
         if self.spec.action == "raise-on-nan":
             refuse_nan(self.spec, tensor, str(spot))
         elif self.counted is not self.tally:
-            return  # printed and saved in the first session
+            return  # printed and saved the first time
         elif self.spec.action == "print":
             self.target.say(f"{self.spec.head} {spot.key}: {describe(tensor)}")
         else:

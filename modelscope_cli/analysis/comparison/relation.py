@@ -22,6 +22,7 @@ _SCALED = "the same as in A up to a factor (B = {factor})"
 _CLOSE = "close to those of A, as after fine-tuning (cosine at least {low:.4g})"
 _UNRELATED = "unrelated to those of A (cosine at most {high:.4g})"
 _GRID = "the same as in A, rounded to a grid in B ({levels} distinct values)"
+_FORMS = {"factor": "{:.4g} x A".format, "levels": "{:g}".format}
 _ROUNDED = 2.0**-8  # relative L2 that rounding to bfloat16 stays below
 
 
@@ -116,25 +117,18 @@ def _kinship(
         name: [] for name in ("equal", _WITHIN, _SCALED, _CLOSE, _UNRELATED)
     }
     rounded = _rounding(changed, a, b)
-    factors, levels = [], []
+    figures: dict[str, list[float]] = {"factor": [], "levels": []}
     for row in weights:
         relation = rounded if rounded and row in changed else _relation(row)
         if relation == _SCALED:
             factor = _factor(a[row.name], b[row.b_name or row.name])
-            factors += [factor] if factor is not None else []
+            figures["factor"] += [factor] if factor is not None else []
             relation = _CLOSE if factor is None else _SCALED
         if relation == _CLOSE and (n_levels := _levels(a[row.name], b[row.b_name or row.name])):
-            levels.append(n_levels)
+            figures["levels"].append(n_levels)
             relation = _GRID
         groups.setdefault(relation, []).append(row)
-    factors.sort()
-    ends = dict.fromkeys(f"{factor:.4g} x A" for factor in (*factors[:1], *factors[-1:]))
-    scaled = _SCALED.format(factor=" to ".join(ends))
-    counts = dict.fromkeys(map(str, (min(levels, default=0), max(levels, default=0))))
-    on_grid = _GRID.format(levels=" to ".join(counts))
-    named = {_SCALED: scaled, _GRID: on_grid}
-    groups = {named.get(relation, relation): group for relation, group in groups.items()}
-    text = "; ".join(_counted(group, n, relation) for relation, group in groups.items() if group)
+    text = "; ".join(_counted(group, n, relation, figures) for relation, group in groups.items() if group)
     for side, only in zip("AB", alone, strict=False):
         text += f"; {len(only)} only in {side}: {some(row.name for row in only)}" if only else ""
     others = f", {counted(len(rest), 'other tensor')} changed: {_span(rest)}" if rest and not changed else ""
@@ -183,14 +177,18 @@ def _relation(row: TensorDifference) -> str:
     return _SCALED if abs(cosine) > _PARALLEL else _CLOSE if cosine > max(_RELATED, chance) else _UNRELATED
 
 
-def _counted(group: Sequence[TensorDifference], n: int, relation: str) -> str:
+def _counted(
+    group: Sequence[TensorDifference], n: int, relation: str, figures: Mapping[str, Sequence[float]]
+) -> str:
     cosines = [row.cosine or 0.0 for row in group]
     which = f"all {n} weights" if len(group) == n > 1 else f"{len(group)} of {counted(n, 'weight')}"
-    where = f": {_span(group)}" * (
-        len(group) < n and (relation in (_CLOSE, _UNRELATED) or " x A" in relation)
-    )
+    where = f": {_span(group)}" * (len(group) < n and relation in (_SCALED, _CLOSE, _UNRELATED))
     bounds = {"low": math.floor(min(cosines) * 1e4) / 1e4, "high": math.ceil(max(cosines) * 1e4) / 1e4}
-    return f"{which} {'is' if len(group) == 1 else 'are'} {relation.format_map(bounds)}{where}"
+    ends = {name: (min(found), max(found)) for name, found in figures.items() if found}
+    known = bounds | {
+        name: " to ".join(dict.fromkeys(map(_FORMS[name], both))) for name, both in ends.items()
+    }
+    return f"{which} {'is' if len(group) == 1 else 'are'} {relation.format_map(known)}{where}"
 
 
 def _span(rows: Sequence[TensorDifference]) -> str:

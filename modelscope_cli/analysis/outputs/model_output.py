@@ -1,6 +1,6 @@
 """The whole output of a model for a batch, and the number followed in it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -19,14 +19,14 @@ class ModelOutput:
         main: what is read of it, from the tensor at `path`.
         leaves: all floating point tensors.
         why: what the kind was guessed from; empty where it is known.
-        as_scores: the same numbers as scores of classes or pixels, if they are read as neither but could be.
+        read_scores: returns the same numbers as scores of classes or pixels; None if they are these or cannot be.
     """
 
     path: str
     main: OutputPart
     leaves: Leaves
     why: str = ""
-    as_scores: Scores | None = None
+    read_scores: Callable[[], Scores] | None = None
 
     @property
     def kind(self) -> str:
@@ -63,10 +63,11 @@ class ModelOutput:
         """Return a hint that reads numbers as another kind of output, if the target means something in it."""
         if aim.kind == "box":
             return "--target predicted   boxes are read from dicts of boxes, labels and scores"
-        if self.as_scores is not None:
+        if self.read_scores is not None:
             with suppress(UsageError):
-                self.as_scores.follow(aim, categories)
-                if self.as_scores.kind == "classes":
+                scores = self.read_scores()
+                scores.follow(aim, categories)
+                if scores.kind == "classes":
                     return "--output-kind classes   reads each value as a class"
                 return "--output-kind segmentation   reads them as scores of classes for each pixel"
         return "--target predicted"

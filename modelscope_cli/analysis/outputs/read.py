@@ -5,8 +5,9 @@ configuration of the model, then from names, then from shapes; see `output_kinds
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -97,10 +98,10 @@ class OutputReader:
         kind, why = self._kind(path, main, args)
         part = self._part(kind, main, path)
         self._check_rows(len(part), n_images, "x".join(map(str, main.shape)))
-        scores: Scores | None = None
+        read_scores: Callable[[], Scores] | None = None
         if part.kind == "vectors" and main.ndim in (2, 4, 5):
-            scores = ClassScores(main) if main.ndim == 2 else pixel_scores(main)
-        return ModelOutput(path, part, leaves, why, scores)
+            read_scores = partial(ClassScores if main.ndim == 2 else pixel_scores, main)
+        return ModelOutput(path, part, leaves, why, read_scores)
 
     def kind_of(self, path: str, tensor: Tensor, args: Any) -> str:
         """Return what one tensor of an output is: `classes`, `pixels`, `depth` or `vectors`."""

@@ -24,13 +24,8 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
     has_channels = record is None or any(row.channel is not None for row in record.rows)
     is_of_several = record is not None and record.images > 1
     has_several = record is None or is_of_several or record.is_independent or record.output == "pixels"
-    what = (
-        "pixels"
-        if record and record.output == "pixels"
-        else "classes"
-        if record and record.is_independent
-        else ""
-    )
+    is_of_pixels = record is not None and record.output == "pixels"
+    what = "pixels " if is_of_pixels else "classes " if record is not None and record.is_independent else ""
     has_probability = record is None or record.baseline.target_probability is not None
     score_name = record.score_name if record is not None else "logit"
     return (
@@ -41,9 +36,7 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
         *field_columns(Ablation, "logit_change", missing="NaN", title=f"Δ {score_name}"),
         *field_columns(Ablation, "probability", missing="NaN", is_shown=has_probability),
         *field_columns(Ablation, "l2", missing="NaN"),
-        *field_columns(
-            Ablation, "changed", missing="NaN", is_shown=has_several, title=f"{what} changed".lstrip()
-        ),
+        *field_columns(Ablation, "changed", missing="NaN", is_shown=has_several, title=f"{what}changed"),
         percentage("accuracy", "accuracy", lambda r: r.accuracy and r.accuracy.value, rank=0),
         *field_columns(Ablation, "accuracy_drop"),
         Column("answer", "always" if is_of_several else "answer", answer_of, is_number=False, rank=0),

@@ -17,13 +17,14 @@ from modelscope_cli.records.featuremaps import (
 )
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report import numbers
-from modelscope_cli.report.image_tiles import BACKGROUND_RGB, save_png, scaled, wrapped, write
+from modelscope_cli.report.image_tiles import BACKGROUND_RGB, save_png, scaled, wrapped, write, write_lines
 from modelscope_cli.report.numbers import file_stems
 
 CHANNELS_A_SHEET = 8
 SIDE = 96  # pixels of an image
 _GAP, _APART, _MARGIN = 6, 22, 14
 _SMALL, _MIDDLE, _LARGE = 11, 13, 16  # sizes of letters
+_TITLE = 28  # height of a line of the title
 
 
 def draw_sheet(
@@ -42,11 +43,10 @@ def draw_sheet(
     n_rows = -(-len(rows) // n_columns)
     width = n_columns * block[0] + (n_columns - 1) * 2 * _APART
     lines = wrapped(title, _LARGE, width)
-    head = _MARGIN + 28 * len(lines)
+    head = _MARGIN + _TITLE * len(lines)
     size = (2 * _MARGIN + width, head + _MARGIN + n_rows * (block[1] + _APART) - _APART)
     sheet = Image.new("RGB", size, BACKGROUND_RGB)
-    for n, line in enumerate(lines):
-        write(sheet, (_MARGIN, _MARGIN + 28 * n), line, _LARGE, width)
+    write_lines(sheet, (_MARGIN, _MARGIN), lines, _LARGE, _TITLE, width)
     for n, row in enumerate(rows):
         left = _MARGIN + n % n_columns * (block[0] + 2 * _APART)
         top = head + n // n_columns * (block[1] + _APART)

@@ -1,4 +1,4 @@
-"""The columns of `train`: the layers of one training, or the variants of a study."""
+"""The columns of `train`: its layers at the first and at the last step."""
 
 from modelscope_cli.records.naming import counted, is_rectifier, label_of
 from modelscope_cli.records.train import Training, TrainRecord
