@@ -27,7 +27,6 @@ __all__ = [
     "make_report",
     "observe",
     "predict",
-    "prune",
     "read",
     "scan",
     "schema",
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.load import load
     from modelscope_cli.analysis.predictions.predict import predict
     from modelscope_cli.analysis.predictions.preprocessing_check import doctor
-    from modelscope_cli.analysis.pruning.prune import prune
     from modelscope_cli.analysis.summary.summary import summary
     from modelscope_cli.analysis.weights.weights import scan, weights
     from modelscope_cli.examples import demo
@@ -86,7 +84,6 @@ _HOMES = {
     "make_report": "modelscope_cli.reporting",
     "observe": "modelscope_cli.analysis.activations.stats",
     "predict": "modelscope_cli.analysis.predictions.predict",
-    "prune": "modelscope_cli.analysis.pruning.prune",
     "read": "modelscope_cli.records.reading",
     "scan": "modelscope_cli.analysis.weights.weights",
     "schema": "modelscope_cli.records.documents",

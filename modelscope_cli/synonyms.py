@@ -43,9 +43,9 @@ explain: interpretability captum integratedgradients explanation explanations li
 watch: debug monitor overfitting overfit loss training run record nan tensorboard wandb diagnose
 grads: gradient gradients backward backprop vanishing exploding gradientflow gradflow gradnorm
 train: fit learn finetune finetuning; lrfind: lr learningrate lrfinder learningratefinder lrrange lrrangetest
-ablate: ablation knockout knockouts; prune: pruning sparsify sparsity sparse compress
+ablate: ablation knockout knockouts
 check: lint verify ci audit health budget budgets leak duplicates dataset rules
-diff: compare comparison onnx export exported convert quantize quantization parity
+diff: prune pruning sparsity compare comparison onnx export exported convert quantize quantization parity
 report: html page dashboard notebook
 weights: checkpoint checkpoints scan picklescan pickle statedict safetensors keys tensors
 demo: example examples sample samples tutorial
@@ -65,9 +65,9 @@ OPTIONS = _by_word("""
 --steps: --iterations --iters --max-steps --epochs --num-epochs --n-epochs --max-epochs
 --out: --output-dir --out-dir --save-dir --project; --force: --overwrite --yes --exist-ok
 --weights DEFAULT: --pretrained; --weights none: --no-pretrained; --workers: --num-workers; --top: --topk --top-k
---tolerance: --tol --atol --rtol --threshold; --amount: --sparsity --ratio; --columns: --col-names --cols
---format csv: --csv; --labels: --classes --class-names --names; --by-channel: --channels --structured
---weight-decay: --wd; --output: --junit --junit-xml --junitxml --xml; --save-weights: --save --save-model
+--tolerance: --tol --atol --rtol --threshold; --columns: --col-names --cols
+--format csv: --csv; --labels: --classes --class-names --names
+--weight-decay: --wd; --output: --junit --junit-xml --junitxml --xml
 --select: --rule --rules --only; --from: --min-lr --start-lr; --to: --max-lr --end-lr
 """)
 

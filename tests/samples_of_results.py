@@ -25,7 +25,6 @@ LINES = {
     "models": "models alexnet",
     "predict": f"predict {STAR} {TINY} --top 2 --size 32",
     "predict_doctor": f"predict --doctor {STAR} {TINY}",
-    "prune": f"prune {STAR} {TINY} --sweep 0.5 --size 32",
     "rules": "rules",
     "stats": f"stats {STAR} {TINY} --mode train --size 32",
     "stats_blocks": f"stats {STAR} {SAMPLES}/harbour.jpg {TINY} --size 32 --batch 1 --out kept --force",

@@ -61,7 +61,7 @@ from modelscope_cli.records.run import (
 
 T = TypeVar("T")
 _ALIKE = 2**-8  # of the range of scores: the resolution of bfloat16, in which trained models are run
-_JUDGED = ("grads", "explain", "ablate", "predict", "prune")  # where scores may say nothing
+_JUDGED = ("grads", "explain", "ablate", "predict")  # where scores may say nothing
 
 
 class Subject:

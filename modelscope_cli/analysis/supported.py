@@ -11,15 +11,11 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.models.loaded import LoadedModel
 
 # The kinds of output that a command compares or scores.
-OUTPUTS: Mapping[str, Sequence[str]] = {
-    "predict --truth": ("classes",),
-    "ablate": ("classes", "pixels"),
-    "prune": ("classes", "pixels"),
-}
+OUTPUTS: Mapping[str, Sequence[str]] = {"predict --truth": ("classes",), "ablate": ("classes", "pixels")}
 # What a command needs that no ONNX file has.
 BEYOND_ONNX: Mapping[str, str] = {
     **dict.fromkeys(("grads", "train", "lrfind"), "needs gradients"),
-    **dict.fromkeys(("ablate", "prune"), "changes what layers return"),
+    "ablate": "changes what layers return",
     "explain": "needs gradients and changes weights",
     "check": "judges layers of torch by their kind",
 }

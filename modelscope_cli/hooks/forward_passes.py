@@ -2,7 +2,7 @@
 
 import itertools
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.random_states import RandomState
@@ -54,55 +53,6 @@ def opened(
             return session.run(arrange(images))
 
         yield run
-
-
-Masks = Mapping[nn.Parameter, Tensor]
-
-
-class WeightMasks(Intervention):
-    """Runs the model with `mask * weight` instead of every masked parameter.
-
-    The hooks are on the model itself, around its whole forward, so weights read by a parent layer, such as the
-    `out_proj` of an attention, and shared weights are masked, too. Parameters are never written to, but replaced
-    under the same names while the forward runs.
-    """
-
-    def __init__(self, masks: Masks | None = None) -> None:
-        # Masks of the next forward, by parameter: ones and zeros of its shape, on its device
-        self.masks: Masks = masks or {}
-        self._replaced: list[tuple[nn.Module, str, nn.Parameter]] = []
-
-    def attach(self, name: str, module: nn.Module) -> Iterable[RemovableHandle]:
-        if name:
-            return ()
-        return (
-            module.register_forward_pre_hook(lambda model, _: self._put_in(model)),
-            module.register_forward_hook(lambda *_: self._take_out(), always_call=True),
-        )
-
-    def detach(self) -> None:
-        self._take_out()  # no hook is called after Ctrl-C, which is not an Exception
-
-    def _put_in(self, model: nn.Module) -> None:
-        self._take_out()
-        masked = {weight: masked_weight(weight, mask) for weight, mask in self.masks.items()}
-        for module in model.modules():
-            for name, parameter in list(module.named_parameters(recurse=False, remove_duplicate=False)):
-                if parameter in masked:
-                    self._replaced.append((module, name, parameter))
-                    setattr(module, name, masked[parameter])
-
-    def _take_out(self) -> None:
-        for module, name, parameter in self._replaced:
-            setattr(module, name, parameter)
-        self._replaced.clear()
-
-
-def masked_weight(weight: Tensor, mask: Tensor) -> nn.Parameter:
-    """Return the masked weight, computed as by `torch.nn.utils.prune`."""
-    with torch.no_grad():
-        product = mask.to(weight.dtype) * weight
-    return nn.Parameter(product, requires_grad=weight.requires_grad)
 
 
 # After Ctrl-C a layer may run on for a while; its thread then ends with no hook left on it.

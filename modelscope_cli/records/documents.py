@@ -34,7 +34,6 @@ _RECORDS = {
     "models": ("modelscope_cli.records.listings", "Catalogue"),
     "predict": ("modelscope_cli.records.predict", "PredictRecord"),
     "predict-doctor": ("modelscope_cli.records.predict", "DoctorRecord"),
-    "prune": ("modelscope_cli.records.prune", "PruneRecord"),
     "report": ("modelscope_cli.records.listings", "ReportRecord"),
     "rules": ("modelscope_cli.records.check", "RuleList"),
     "stats": ("modelscope_cli.records.stats", "StatsRecord"),

@@ -30,7 +30,6 @@ _VIEWS = {
     "grads": ("modelscope_cli.report.grads", "GradsView"),
     "lrfind": ("modelscope_cli.report.lrfind", "LrfindView"),
     "predict": ("modelscope_cli.report.predict", "PredictView"),
-    "prune": ("modelscope_cli.report.prune", "PruneView"),
     "stats": ("modelscope_cli.report.stats", "StatsView"),
     "summary": ("modelscope_cli.report.summary", "SummaryView"),
     "train": ("modelscope_cli.report.train", "TrainView"),

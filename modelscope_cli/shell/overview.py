@@ -25,8 +25,7 @@ _TABLE = {
         "modelscope_cli.commands.lrfind": "Sweep the learning rate in a short training, and suggest one.",
     },
     "Change a model, and measure the effect": {
-        "modelscope_cli.commands.ablate": "Ablate layers one by one, and measure how predictions change.",
-        "modelscope_cli.commands.prune": "Prune weights, and measure how far the predictions drift.",
+        "modelscope_cli.commands.ablate": "Ablate layers one by one, and measure how predictions change."
     },
     "Check and compare": {
         "modelscope_cli.commands.check": "Check a model or a data set; exit with 1 if a rule is broken.",

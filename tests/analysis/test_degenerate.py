@@ -190,10 +190,10 @@ class Steep(Head):
 
 
 @pytest.mark.parametrize("kind", [*HEALTHY, *HEALTHY_APART])
-@pytest.mark.parametrize("command", ["grads", "predict", "ablate", "prune"])
+@pytest.mark.parametrize("command", ["grads", "predict", "ablate"])
 def test_scores_of_healthy_networks_are_not_called_degenerate(kind, command):
     module, x = seeded({**HEALTHY, **HEALTHY_APART}[kind])
-    if (command != "grads" and kind == "an embedding") or (command == "prune" and isinstance(module, Given)):
+    if command != "grads" and kind == "an embedding":
         return  # which are refused
     if kind == "sure labels":
         more = {"grads": {"loss": "bce"}, "predict": {"scores": "sigmoid"}}.get(command)
@@ -264,7 +264,7 @@ def test_a_loss_that_keeps_its_gradient_beside_saturated_scores_is_not_called_de
     assert codes(ms.grads(module, images(), **change)) == []
 
 
-@pytest.mark.parametrize("command", ["grads", "predict", "ablate", "prune", "explain"])
+@pytest.mark.parametrize("command", ["grads", "predict", "ablate", "explain"])
 @pytest.mark.parametrize(("scale", "code"), [(1e6, "saturated_scores"), (0.0, "undecided")])
 def test_every_command_says_so(command, scale, code, tmp_path):
 
@@ -358,7 +358,7 @@ def test_what_a_warning_says_to_try_works(line, tmp_path, monkeypatch, capsys, u
         assert "are saturated" not in " ".join(said.split()), remedy
 
 
-@pytest.mark.parametrize("command", ["grads", "predict", "ablate", "prune", "explain --receipt none"])
+@pytest.mark.parametrize("command", ["grads", "predict", "ablate", "explain --receipt none"])
 def test_random_weights_get_statistics_with_which_the_scores_say_something(
     command, tmp_path, monkeypatch, capsys, undrawn
 ):

@@ -6,7 +6,6 @@ from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.report.grads.table import grads_sheet
-from modelscope_cli.report.prune.table import prune_sheet
 
 IMAGES = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
@@ -16,27 +15,6 @@ def classifier(n_classes=4, *, act=nn.ReLU, depth=1):
     body = [one for _ in range(depth) for one in (nn.Conv2d(8, 8, 3, padding=1), act())]
     layers = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), act(), *body, nn.AdaptiveAvgPool2d(1), nn.Flatten()
     return nn.Sequential(*layers, nn.Linear(8, n_classes))
-
-
-@pytest.mark.parametrize("n_classes", [4, 8])
-def test_the_channels_that_are_classes_are_not_pruned(n_classes):
-    net = classifier(n_classes)
-    head = str(len(net) - 1)
-    record = ms.prune(net, IMAGES, by_channel=True, amount=0.5)
-    assert record.kept == head
-    assert [layer.name for layer in record.layers] == ["0", "3"]
-    facts = dict(prune_sheet(record).facts)
-    assert facts["kept"] == f"{head} outputs the scores: its channels are classes; --layer {head} prunes it"
-    assert facts["zeros alone"].startswith("zeroed channels save neither")
-    asked = ms.prune(net, IMAGES, by_channel=True, amount=0.5, layer=head)
-    assert (asked.kept, [layer.name for layer in asked.layers]) == (None, [head])
-
-
-def test_single_weights_are_pruned_in_every_layer():
-    record = ms.prune(classifier(), IMAGES, amount=0.5)
-    assert record.kept is None
-    assert [layer.name for layer in record.layers] == ["0", "3", "7"]
-    assert dict(prune_sheet(record).facts)["zeros alone"].startswith("unstructured zeros")
 
 
 def test_the_header_says_how_much_of_a_checkpoint_was_taken(tmp_path):

@@ -27,12 +27,8 @@ CASES = {
         "-l type:Conv2d --method mean --target 1",
         {"layer": "type:Conv2d", "method": "mean", "target": 1},
     ),
-    "prune": (
-        "--amount 0.25 --sweep 0.5 --method l2 --by-channel -l type:Conv2d",
-        {"amount": 0.25, "sweep": [0.5], "method": "l2", "by_channel": True, "layer": "type:Conv2d"},
-    ),
 }
-WRITES_A_FOLDER = {"featuremaps", "ablate", "prune"}
+WRITES_A_FOLDER = {"featuremaps", "ablate"}
 
 
 def handed_over():

@@ -45,7 +45,6 @@ USUAL = {
     "watch": "script.py",
     "summary": "{TINY}",
     **dict.fromkeys(("stats", "featuremaps", "grads", "predict", "ablate"), "{STAR} " + _SMALL),
-    "prune": "{STAR} " + _SMALL + " --sweep 0.5",
     "explain": "{STAR} " + _SMALL + " --method hirescam --receipt none",
     **dict.fromkeys(("train", "lrfind"), _SMALL_SET),
     "check": "{TINY} --weights none --input-shape 2,3,16,16",

@@ -16,7 +16,6 @@ COMMANDS = {
     "check": "--select MS1,MS2,MS6",
     "grads": "--no-save",
     "ablate": "-l block3.conv2 --no-save",
-    "prune": "--amount 0.5 --by-channel",
     "diff": "--b-weights none --b-seed 1",
 }
 BROKEN = {4: b"", 5: b"", 6: b"", 7: b"", 11: b"words", 17: None}

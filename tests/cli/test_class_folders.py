@@ -1,4 +1,4 @@
-"""Folders named after classes are the truth of `grads`, `prune` and `ablate`: by ImageFolder and torch."""
+"""Folders named after classes are the truth of `grads` and `ablate`: by ImageFolder and torch."""
 
 import csv
 import shlex
@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from PIL import Image
 from tolerance import A_NETWORK, assert_close, close
 from torch import nn
-from torch.nn.utils import prune as torch_prune
 from torchvision.datasets import ImageFolder
 from torchvision.transforms.functional import to_tensor
 
@@ -123,7 +122,6 @@ def test_the_python_functions_take_the_same_classes(cwd):
     assert grads.loss.value == close(F.cross_entropy(logits, truth).item(), A_NETWORK)
     accuracy = (logits.argmax(1) == truth).double().mean().item()
     assert ms.predict(net(), "data", **options).truth.accuracy.value == accuracy
-    assert ms.prune(net(), "data", **options).accuracy.value == accuracy
     assert ms.ablate(net(), "data", **options).baseline.accuracy.value == accuracy
 
 
@@ -138,15 +136,14 @@ def test_without_classes_the_predicted_class_is_the_target_and_nothing_is_added(
     assert "folder" not in grads.json["loss"]["target"]
     if unusual == "asked for":
         return
-    for command in ("prune --sweep 0.5", "ablate --no-save"):
-        table = run(OURS.format(command=command) + " -f table")
-        assert "accuracy" not in table.out
-        document = run(OURS.format(command=command) + " --json").json
-        assert document.get("accuracy") is None
-        assert all(row["accuracy"] is None for row in document.get("sweep", document.get("rows")))
+    ablate = OURS.format(command="ablate") + " --no-save"
+    assert "accuracy" not in run(f"{ablate} -f table").out
+    document = run(f"{ablate} --json").json
+    assert document.get("accuracy") is None
+    assert all(row["accuracy"] is None for row in document["rows"])
 
 
-@pytest.mark.parametrize("command", ["grads", "prune", "ablate", "predict", "predict --doctor"])
+@pytest.mark.parametrize("command", ["grads", "ablate", "predict", "predict --doctor"])
 def test_missing_names_are_asked_for_by_an_option_that_works_when_pasted(run, cwd, command):
     write(cwd)
     line = OURS.format(command=command)
@@ -158,40 +155,11 @@ def test_missing_names_are_asked_for_by_an_option_that_works_when_pasted(run, cw
     assert "accuracy" in outcome.out or "folder" in outcome.json["loss"]["target"]
 
 
-@pytest.mark.parametrize("command", ["grads", "prune", "ablate", "predict", "predict --doctor"])
+@pytest.mark.parametrize("command", ["grads", "ablate", "predict", "predict --doctor"])
 def test_a_wrong_number_of_names_is_refused(refused, cwd, command):
     write(cwd)
     message, _ = refused(OURS.format(command=command) + " --labels ant,bee,cat", 4)
     assert "3 labels, but the model has 4 classes" in message
-
-
-@pytest.mark.parametrize("by_channel", [False, True])
-def test_accuracy_before_and_after_pruning_is_that_of_torch(run, cwd, by_channel):
-    classes = ORDERS["permuted"]
-    write(cwd, classes)
-    images, truth = truth_of(cwd, classes)
-    line = OURS.format(command="prune") + (" --by-channel" if by_channel else "")
-    document = run(f"{line} --sweep 0.25,0.5,0.75 --amount 0.5 --batch 6 --json").json
-
-    def right(model):
-        with torch.no_grad():
-            return (model(images).argmax(1) == truth).double().mean().item()
-
-    assert 0 < right(net()) < 1
-    assert document["accuracy"]["value"] == right(net())
-    assert document["accuracy"]["low"] < right(net()) < document["accuracy"]["high"]
-    for row in document["sweep"]:
-        pruned = net()
-        for module in pruned[:-1] if by_channel else pruned:  # never a class
-            if hasattr(module, "weight"):
-                arguments = (module, "weight", row["amount"])
-                torch_prune.ln_structured(*arguments, 1, 0) if by_channel else torch_prune.l1_unstructured(
-                    *arguments
-                )
-        assert row["accuracy"]["value"] == right(pruned), row["amount"]
-    rows = csv.DictReader(run(f"{line} --sweep 0.25,0.5,0.75 -f csv").out.splitlines())
-    by_amount = {float(row["amount"]): float(row["accuracy"]) for row in rows}
-    assert all(by_amount[row["amount"]] == row["accuracy"]["value"] for row in document["sweep"])
 
 
 def test_accuracy_of_each_ablated_layer_is_that_of_a_hook(run, cwd):
@@ -260,7 +228,7 @@ def test_a_printed_result_begins_with_the_wrong_images_as_in_the_terminal(run, c
     assert len(several.to_rows()) == 240
 
 
-@pytest.mark.parametrize("command", ["predict", "prune", "ablate"])
+@pytest.mark.parametrize("command", ["predict", "ablate"])
 @pytest.mark.parametrize(("bias", "n", "folders"), [(9.0, 2, 4), (0.0, 2, 4), (9.0, 1, 4), (9.0, 8, 1)])
 def test_one_class_for_the_images_of_several_is_told(run, cwd, command, bias, n, folders):
     write(cwd, n=n, folders=SORTED[:folders])

@@ -44,7 +44,7 @@ TABLE = [
     ("ablate", "<tiny> -w none --no-save --force", 2, "--no-save", "leave out --no-save"),
     ("ablate", "<tiny> -w none -q --target 10", 2, "target 10 is out of range", "or one of 0..9"),
     ("ablate", "<tiny> -w none -q --target star", 2, "'star' is not a class index", "--target predicted"),
-    ("ablate|prune|explain", "{dot} <tiny> -q -c {nan}", 4, "output is NaN or infinite", "modelscope stats"),
+    ("ablate|explain", "{dot} <tiny> -q -c {nan}", 4, "output is NaN or infinite", "modelscope stats"),
     ("predict|stats", "--input {dot} <tiny>", 2, "'--input {dot}' is not NAME=SPEC", "--input x={dot}"),
     ("stats|check|weights", "-dot.png <tiny>", 2, "'-dot.png' is a file", "./-dot.png --model"),
     ("summary", "https://x.y/z.pth", 2, "'https://x.y/z.pth' is a URL", "curl -LO https://x.y/z.pth"),
@@ -107,7 +107,7 @@ TABLE = [
     (ALL, "<{bad}/broken.py:Unbuildable>", 4, "raised KeyError: 'init'", "hint: --debug"),
     (LOOK, "<{bad}/broken.py:Misfit> -w none", 4, "forward raised in b (Linear), given [1, 4, 222, 222]", ""),
     (LOOK, "<{bad}/broken.py:Unlucky> -w none", 4, "ValueError: no luck today", " --help   shows how to give"),
-    # what a classifier says, and pruning
+    # what a classifier says
     ("ablate", "{dot} <{bad}/broken.py:Maps>", 4, "outputs feature maps of 4x222x222", "--output-kind"),
     ("ablate", "{dot} <{bad}/broken.py:Boxes>", 4, "outputs 4 values per image", "modelscope stats"),
     (ASK, "{dot} {dot} <{bad}/broken.py:Tokens>", 4, "output for 2 images is 10x4", "--batch 1"),
@@ -118,12 +118,6 @@ TABLE = [
     ("predict", "{bad}/five_channels.pt <tiny> -w none --doctor", 2, "which are not preprocessed", "images"),
     ("predict", "{dot} <fcn_resnet50> -w none --doctor", 4, "'segmentation' is not a", "leave out --doctor"),
     ("predict", "{dot} <tiny> -c {bad}/nan.safetensors --doctor", 4, "NaN", "modelscope stats"),
-    ("prune", "<tiny> --sweep 0.1,1.5", 2, "'--sweep 0.1,1.5'", "--sweep 0.1,"),
-    ("prune", "<tiny> -w none -l relu", 2, "'relu' matches no layer with weights", "--layer conv"),
-    ("prune", "<tiny> -w none --exclude 're:.*'", 2, "'re:.*' leaves no", "leave out --exclude"),
-    ("prune", "<tiny> --save-weights cut.pt", 2, "'--save-weights cut.pt'", "--save-weights cut.safetensors"),
-    ("prune", "<tiny> -c {nan} --save-weights {nan}", 2, "the checkpoint", "nan-pruned.safetensors"),
-    ("prune", "<tiny> --out {bad}", 2, "'{bad}' is not empty", "--out {bad} --force"),
     # train, lrfind
     (LEARN, "<tiny> --optimizer sdg", 2, "'sdg' is not a value of --optimizer", "--optimizer sgd"),
     (LEARN, "<tiny> {bad}/missing", 4, "'{bad}/missing' does not exist", "ls {bad}"),

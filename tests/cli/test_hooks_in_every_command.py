@@ -19,12 +19,3 @@ def test_ablate_starts_from_the_hooked_model(run, predicted):
     assert baseline["target_index"] == predicted["index"]
     assert baseline["target_logit"] == close(predicted["logit"])
     assert [hook["fired"] for hook in document["hooks"]] == [1, 1]
-
-
-def test_prune_compares_with_the_hooked_model(run, predicted):
-    line = f"prune {{star}} {{healthy}} --sweep 0.001 --amount 0 {NOISE} --json"
-    document = run(line).json
-    assert document["before"][0]["top"][0]["logit"] == close(predicted["logit"])
-    nothing = next(row for row in document["sweep"] if row["amount"] == 0)
-    assert nothing["max_logit_change"] == nothing["kl_divergence"] == 0  # the same noise in every pass
-    assert [hook["fired"] for hook in document["hooks"]] == [1, 1]

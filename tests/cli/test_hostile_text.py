@@ -36,7 +36,6 @@ COMMANDS = {
     "predict": "predict '{picture}' -m {net} -w none --size 16 --labels '{labels}'",
     "predict metadata": "predict '{picture}' -m {net} -c '{weights}' --size 16",
     "ablate": "ablate '{picture}' -m {net} -c '{weights}' --size 16 --out out",
-    "prune": "prune '{picture}' -m {net} -c '{weights}' --size 16 --sweep 0.5 --out out",
     "train": "train {net} '{data}' --size 16 --steps 2 --batch 4 --every 1 --out out",
     "lrfind": "lrfind {net} '{data}' --size 16 --steps 4 --batch 4 --out out",
     "check": "check {net} '{picture}' -c '{weights}' --size 16 --set MS202=0 --fail-on error",

@@ -35,7 +35,7 @@ def folder(cwd):
     ("stats resnet18 --cuda img.jpg", "stats resnet18 --device cuda img.jpg"),
     ("stats resnet18 --no-pretrained", "stats resnet18 --weights none"),
     # a size, of an image or of noise
-    ("prune net.py:Net img.jpg --input-size 48", "prune net.py:Net img.jpg --size 48"),
+    ("ablate net.py:Net img.jpg --input-size 48", "ablate net.py:Net img.jpg --size 48"),
     ("stats net.py:Net --image-size 48x40", "stats net.py:Net --size 48,40"),
     ("stats net.py:Net img.jpg --input-size 3 48 40 -w none", "stats net.py:Net img.jpg --size 48,40 -w none"),
     ("stats net.py:Net --input-size 1,3,48,40", "stats net.py:Net --input-shape 1,3,48,40"),
@@ -53,7 +53,6 @@ def folder(cwd):
     ("predict net.py:Net photos --top-k 3", "predict net.py:Net photos --top 3"),
     ("diff a.pt b.pt --atol 0.1", "diff a.pt b.pt --tolerance 0.1"),
     ("diff a.pt --b b.pt", "diff a.pt b.pt"),
-    ("prune net.py:Net img.jpg --sparsity 0.5", "prune net.py:Net img.jpg --amount 0.5"),
     ("attribute net.py:Net img.jpg", "explain net.py:Net img.jpg"),
     # a layer as an image
     ("featuremaps img.jpg conv1", "featuremaps img.jpg --layer conv1"),
@@ -84,8 +83,6 @@ def test_the_hint_is_the_line_that_was_meant(refused, typed, meant):
 
 
 @pytest.mark.parametrize(("typed", "code", "said", "hint"), [
-    ("prune net.py:Net --amount 50%", 2, "'--amount 50%' is not a number",
-     "modelscope prune net.py:Net --amount 0.5"),
     ("summary net.py:Net --input 1x28x28", 2, "",
      "modelscope summary net.py:Net --input-shape 1,28,28   instead of --input 1x28x28"),
     ("predict last.pth img.jpg", 4, "'last.pth' holds weights named as in an nn.Sequential",

@@ -40,7 +40,6 @@ WRITTEN = [
     *(("stats {star} {tiny}", option, "0.5,{},0.5") for option in ("--mean", "--std")),
     *(("stats {star} {tiny}", option, "{}") for option in ("--mean", "--std", "--size")),
     ("stats {tiny}", "--input-shape", "1,3,{},8"),
-    ("prune {star} {tiny}", "--sweep", "0.1,{}"),
 ]
 
 

@@ -19,7 +19,6 @@ FILES = [
     ("stats {star} {tiny} -l head --plot old.png", "old.png"),
     ("stats {star} {tiny} -l head --hook save=old.safetensors@head", "old.safetensors"),
     ("featuremaps {star} {tiny} -l head --save-tensors old.safetensors", "old.safetensors"),
-    ("prune {star} {tiny} -l head --sweep 0.5 --save-weights old.safetensors", "old.safetensors"),
 ]
 
 

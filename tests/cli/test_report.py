@@ -286,7 +286,7 @@ def test_the_label_names_the_target_of_an_explanation(labels, capsys):
         assert (document["target"], document["target_index"]) == (f"{index} (kind-{index})", index)
 
 
-def test_prune_writes_nothing_with_no_save(capsys):
-    assert typed(f"prune {HEALTHY} {STAR} --sweep 0.5 --no-save") == 0
+def test_ablate_writes_nothing_with_no_save(capsys):
+    assert typed(f"ablate {HEALTHY} {STAR} -l head --no-save") == 0
     assert not Path("runs").exists()
-    assert typed(f"prune {HEALTHY} {STAR} --sweep 0.5 --no-save --out a") == 2
+    assert typed(f"ablate {HEALTHY} {STAR} -l head --no-save --out a") == 2

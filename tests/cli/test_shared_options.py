@@ -24,7 +24,6 @@ LINES = {
     "train": "train {TINY} --size 16 --steps 2 --pictures 24",
     "lrfind": "lrfind {TINY} --size 16 --steps 12 --pictures 24",
     "ablate": "ablate {TINY} {star} --layer conv@1",
-    "prune": "prune {TINY} {star}",
     "check": "check {TINY} {star} --select MS1",
     "rules": "rules MS705",
     "diff": "diff {TINY} --b-dtype float16 {star}",

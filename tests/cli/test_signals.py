@@ -46,7 +46,6 @@ MOMENTS = {
         f"featuremaps {TINY} -w none --size 16 {{star}}",
     ),
     "grads": ("modelscope_cli.report.view.save_figure", f"grads {TINY} -w none --size 16 {{star}}"),
-    "prune": ("modelscope_cli.report.view.save_figure", f"prune {TINY} -w none --size 16 {{star}}"),
     "train": ("modelscope_cli.report.view.save_figure", f"train {SMALL} --steps 2"),
     "weights": (
         "modelscope_cli.analysis.weights.statistics.write_safetensors",

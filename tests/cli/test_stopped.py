@@ -56,7 +56,6 @@ COMMANDS = {
     "summary": ("summary deep.py:Deep", ALL, []),
     "stats": (f"stats {SLOW} many --size 32 --batch 1", STORE, []),
     "stats with blocks": (f"stats {SLOW} many --size 32 --batch 1 --out o", STORED, ["o"]),
-    "prune": (f"prune {SLOW} many --size 32 --batch 1", ALL, []),
     "predict": (f"predict {SLOW} many --size 32 --batch 1 -o p.json", STORE, []),
     "predict with other preprocessing": (f"predict --doctor {SLOW} many --size 32 --batch 1", ALL, []),
     "featuremaps": (f"featuremaps {SLOW} many --size 32 --top-images 2", ALL, []),

@@ -126,7 +126,7 @@ def test_a_heading_names_its_own_column_and_no_other(command):
 def test_the_same_number_has_the_same_heading_in_every_command():
     """A key such as `std_last`, which means one thing, is one heading wherever it stands."""
     headings: dict[str, set[str]] = {}
-    for command in ("stats", "train", "watch", "predict", "prune", "ablate", "diff"):
+    for command in ("stats", "train", "watch", "predict", "ablate", "diff"):
         for column in view_for(command).columns:
             headings.setdefault(column.key, set()).add(column.title)
     shared = (

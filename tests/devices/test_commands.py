@@ -21,7 +21,6 @@ COMMANDS = {
     "featuremaps": ("featuremaps", *MODEL, "--layer", "block3", "--out", "out"),
     "explain": ("explain", *MODEL, "--out", "out"),
     "ablate": ("ablate", *MODEL, "--out", "out"),
-    "prune": ("prune", *MODEL, "--sweep", "0.5", "--out", "out"),
     "diff": ("diff", *MODEL, "--b-checkpoint", "demo/sick.safetensors"),
     "check": ("check", *MODEL),
 }

@@ -78,8 +78,6 @@ CALLS = {
     "grads of another loss": lambda model, x: ms.grads(model, x, loss="mse", freeze="block1*", mode="train"),
     "ablate": lambda model, x: ms.ablate(model, x, batch=2),
     "ablate channels": lambda model, x: ms.ablate(model, x, method="mean", by_channel=True, layer="block1.conv1"),
-    "prune": lambda model, x: ms.prune(model, x, sweep=[0.3, 0.6], global_=True),
-    "prune channels": lambda model, x: ms.prune(model, x, sweep=[0.5], by_channel=True),
     "check": lambda model, x: ms.check(model, x),
     "diff of two models": lambda model, x: ms.diff(
         model, copy.deepcopy(changed).to(next(model.parameters()).device), x),

@@ -19,7 +19,6 @@ QUICKER = {
     "featuremaps": ["--max-channels", "4", "--size", "64"],
     "grads": ["--size", "64"],
     "lrfind": ["--steps", "12", "--pictures", "60"],
-    "prune": ["--size", "64"],
     "stats": ["--size", "64"],
     "train": ["--steps", "4", "--pictures", "60"],
 }

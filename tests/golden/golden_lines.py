@@ -132,14 +132,6 @@ LINES = {
     "ablate_folders": f"ablate {TINY} {FOLDERS} --size 96 -l 'block3*' --no-save",
     "ablate_r18": f"ablate {R18} {STAR} -l layer1 --method mean --no-save #jt",
     "ablate_vit": f"ablate {VIT} {STAR} --no-save #jt",
-    # prune
-    "prune_tiny": f"prune {TINY} {STAR} --size 48 --out run",
-    "prune_layers": f"prune {TINY} {STAR} --size 48 --table layers --amount 0.5 --global --sweep 0.2,0.6 --save-weights p.safetensors --no-save",
-    "prune_channels": f"prune {TINY} {STAR} {HARB} --size 48 --by-channel --method l2 -l 'block*' --exclude '*shortcut' --sweep 0.5 "
-    "--hook scale=1@conv -b 2",
-    "prune_random": f"prune {BARE} {STAR} --size 48 --method random --seed 7 --sweep 0.5 #jt",
-    "prune_folders": f"prune {TINY} {FOLDERS} --size 96 --sweep 0.5",
-    "prune_vit": f"prune {VIT} {STAR} --method l2 --sweep 0.5 #jt",
     # check, rules
     "check_tiny": f"check {TINY} {STAR}",
     "check_sick": f"check {SICK} {STAR} --fail-on warning",
@@ -206,9 +198,6 @@ LINES = {
     "ablate_key": f"ablate {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes --no-save -l 'block*' --workers 0 #jt",
     "ablate_inputs": f"ablate {TWO} --mean 0 --std 1 --no-save #jt",
     "ablate_noise": f"ablate {TINY} --input-shape 1,3,32,32 --no-save --seed 1 #t",
-    "prune_key": f"prune {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes --sweep 0.5 --workers 0 #jt",
-    "prune_inputs": f"prune {TWO} --mean 0 --std 1 --sweep 0.5 #jt",
-    "prune_noise": f"prune {TINY} --input-shape 1,3,32,32 --sweep 0.5 #t",
     "check_key": f"check {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes #jt",
     "check_inputs": f"check {TWO} --mean 0 --std 1 #jt",
     "diff_key": f"diff {LOADED} {STAR} {PREPARED} --dtype float32 --b-checkpoint wrapped.pt --b-key state_dict #jt",
@@ -219,7 +208,7 @@ LINES = {
 IN_PYTHON = {
     "ablate_tiny", "check_tiny", "check_data", "diff_files", "diff_run",
     "explain_tiny", "featuremaps_tiny", "featuremaps_top", "grads_tiny_options", "lrfind_tiny",
-    "models", "predict_tiny", "predict_truth", "predict_doctor", "prune_tiny", "report_folder",
+    "models", "predict_tiny", "predict_truth", "predict_doctor", "report_folder",
     "rules", "stats_tiny", "stats_tiny_blocks", "train_tiny",
     "watch_short", "weights", "weights_scan",
 }  # fmt: skip

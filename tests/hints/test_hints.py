@@ -124,7 +124,6 @@ predict {TINY} dot.png tiny.safetensors
 predict {TINY} dot.png --doctor --top 3
 predict {TINY} dot.png --threshold 0.3
 predict {TINY} dot.png --class-names ten.txt
-prune {TINY} --structured
 weights run.pth --key nope
 weights runs.pth
 stats {TINY} -c tinny.safetensors
@@ -135,7 +134,6 @@ weights parallel.pth --layer zzzz
 train {LEARN} --val few
 grads {TINY} --target 10 --no-save
 ablate {TINY} --by-channel --no-save
-prune {TINY} --amount 30%
 explain models.py:Embedding dot.png --method saliency --no-save --receipt none
 stats {TINY} dot.png --frames
 weights {TINY}
@@ -166,11 +164,9 @@ diff tiny.safetensors
 featuremaps {TINY} dot.png --layer convs --out new
 stats {TINY} --sort sdt
 stats {TINY} --columns name,average
-prune {TINY} dot.png --save out.pth --amount 0.5
 train {LEARN} --save out.pth
 train {LEARN} --epochs 3
 train {LEARN} --lr 0
-prune {TINY} dot.png --sweep 0.1 0.5 --no-save
 ablate {TINY} dot.png --sweep 0.1 0.5 --no-save
 predict {TINY} few --truth val
 help gradcam
@@ -209,8 +205,6 @@ predict {TINY} few/1.png
 watch fit.py
 explain {TINY} dot.png --method saliency,occlusionn --no-save --receipt none
 explain {TINY} dot.png --method saliency --method occlusionn,lrp --no-save --receipt none
-prune {TINY} dot.png --sweep 0.1,x --no-save
-prune {TINY} --layer relu2 --no-save
 summary {TINY} --freeze rel1
 stats {TINY} --layer conv,hed
 weights tiny.safetensors --layer conv,hed
@@ -224,7 +218,6 @@ help 'feature map'
 summary models.Tiny
 summary "torch.hub.load('pytorch/vision', 'resnet18')"
 stats {TINY} --columns name std
-prune {TINY} dot.png --global yes --no-save
 predict {TINY} fwe
 stats {TINY} -c tiny.safetenors
 summary {TINY} --input-shape 3 64 64
@@ -238,7 +231,6 @@ summary models.py:Sized --input-shape 1,3,12,12
 ablate models.py:Sized dot.png --size 40 --no-save
 stats models.py:Sized --layer c0
 stats models.py:Sized --hook zero@c7
-prune models.py:Sized --layer c5 --amount 0.5
 summary maxvit_t --input-shape 3,448,448
 diff several tiny.safetensors
 predict {TINY} dot.png -c several
@@ -253,8 +245,6 @@ weights --scan tiny.safetensors --fail-on dangerus
 grads {TINY} --table weights --no-save
 diff {TINY} dot.png --b-dtype float8
 explain {TINY} dot.png --method lrp,salliency,gradcam --no-save --receipt none
-prune {TINY} dot.png --sweep 0.1,1.5 --no-save
-prune {TINY} --layer pol --no-save
 featuremaps {TINY} --filters --layer poool --out new
 diff tiny.safetensors tiny.safetensors --layer heed,conv
 """
@@ -355,7 +345,6 @@ def test_a_hint_that_is_pasted_runs(line, made, tmp_path, monkeypatch, capfd, un
 @pytest.mark.parametrize(("line", "kept"), [
     ("explain {TINY} dot.png --method saliency,occlusionn --no-save", "--method saliency,occlusion"),
     ("explain {TINY} dot.png --method lrpp --method saliency --no-save", "--method lrp,saliency"),
-    ("prune {TINY} dot.png --sweep 0.1,1.5 --no-save", "--sweep 0.1,0.3"),
     ("stats {TINY} --columns name,meen --columns std", "--columns name,mean,std"),
     ("stats {TINY} --layer conv,hed", "--layer conv --layer head"),
 ])  # fmt: skip

@@ -132,7 +132,7 @@ def test_values_of_commands_are_those_of_the_runtime(file: Path) -> None:
     assert [image.top[0].index for image in predicted.predictions] == by_hand.argmax(1).tolist()
 
 
-@pytest.mark.parametrize("command", ["grads", "explain", "ablate", "prune", "check"])
+@pytest.mark.parametrize("command", ["grads", "explain", "ablate", "check"])
 def test_what_it_is_not_enough_for_is_said(file: Path, command: str) -> None:
     with pytest.raises(CannotRunError, match="onnxruntime, which runs"):
         getattr(ms, command)(str(file), torch.zeros(1, 3, 15, 15))

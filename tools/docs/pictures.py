@@ -32,7 +32,6 @@ DRAWN: Mapping[str, Mapping[str, str]] = {
     f"ablate {_HEALTHY} demo/star.png --layer type:Conv2d --out ablated": {
         "ablated/ablation.png": "ablation.png"
     },
-    f"prune {_HEALTHY} demo/shapes {_CUT} --out pruned": {"pruned/drift.png": "drift.png"},
     "watch --out run demo/train.py --variant sick": {},
     "watch --report run": {
         "run/histograms.png": "watch_histograms.png",

@@ -116,7 +116,7 @@ def test_a_page_shows_every_row_and_holds_the_whole_document(name, pages, docume
 
 
 def test_every_folder_with_images_has_its_page(documents):
-    for name in ("featuremaps", "lrfind", "prune", "train"):
+    for name in ("featuremaps", "lrfind", "train"):
         folder = documents.folder_of(name)
         file = folder / "report.html"
         assert file.read_text(encoding="utf-8") == page_of(restore(extract(file.read_bytes())[0]), folder)

@@ -1,1 +1,0 @@
-"""Pruning, and how far the outputs drift."""
