@@ -373,9 +373,9 @@ LEAKS, DROPPED, REPEATS, ACTIVE, NEGATED = "leaks", "dropped", "repeats", "activ
 UNRELATED, UNHELD, COLLAPSED, RETURN_FALLS = "unrelated", "unheld", "collapsed", "return-falls"
 UNLOADED, LAYOUT, CLIPPED, MISALIGNED = "unloaded", "layout", "clipped", "misaligned"
 CUT = "cut"
-POLICY, MADE_AGAIN = "policy-gradient", "made-again"
+POLICY, MADE_AGAIN, MOVING_NORMS = "policy-gradient", "made-again", "moving-norms"
 _UNSEEN = "captured", "compiled", "many-calls", "unmeasured", "unseen", "unwatched"
-TOLD = frozenset((*_UNSEEN, "broken", MADE_AGAIN, "rank", "tensors"))
+TOLD = frozenset((*_UNSEEN, "broken", MADE_AGAIN, MOVING_NORMS, "rank", "tensors"))
 """Kinds of events that become warnings; those with names are for the rules."""
 SPARSE = "sparse"  # fewer steps are recorded than are due
 

@@ -55,5 +55,6 @@ def training_answer(
 
 
 def _briefly(finding: TrainingFinding) -> str:
-    since = f"since step {finding.since_step}" if finding.since_step is not None else "over the whole run"
-    return f"{finding.code} {finding.rule} ({f'{finding.layer}, ' if finding.layer else ''}{since})"
+    details = [finding.layer or "", f"since step {finding.since_step}" if finding.since_step else ""]
+    shown = ", ".join(filter(None, details))
+    return f"{finding.code} {finding.rule}" + (f" ({shown})" if shown else "")

@@ -17,15 +17,13 @@ _TABLE = {
         "modelscope_cli.commands.featuremaps": "Save the feature maps of an image: a grid for each layer.",
         "modelscope_cli.commands.predict": "Print what a model predicts for images, and its accuracy.",
         "modelscope_cli.commands.explain": "Show the evidence for a class in an image, and test each map.",
+        "modelscope_cli.commands.ablate": "Ablate layers one by one, and measure how predictions change.",
     },
     "Look at training": {
         "modelscope_cli.commands.watch": "Run your training script, unchanged, and see inside its models.",
         "modelscope_cli.commands.grads": "Run a forward and a backward pass, and print the gradients.",
         "modelscope_cli.commands.train": "Train a classifier for a few steps and show what happens inside.",
         "modelscope_cli.commands.lrfind": "Sweep the learning rate in a short training, and suggest one.",
-    },
-    "Change a model, and measure the effect": {
-        "modelscope_cli.commands.ablate": "Ablate layers one by one, and measure how predictions change."
     },
     "Check and compare": {
         "modelscope_cli.commands.check": "Check a model or a data set; exit with 1 if a rule is broken.",

@@ -311,6 +311,9 @@ class PassWatch:
         if module.training and isinstance(module, nn.modules.batchnorm._BatchNorm) and tensors[0].ndim > 1:
             values = tensors[0].numel() // max(tensors[0].shape[1], 1), len(tensors[0])
             model.norms[name] = max(model.norms.get(name, values), values)
+            if module.running_mean is not None and module.weight is not None:
+                is_frozen = not module.weight.requires_grad
+                model.frozen_norms[name] = model.frozen_norms.get(name, True) and is_frozen
 
     def look_for_leaks(self, models: Sequence[WatchedModel], targets: Tensor | None) -> None:
         """Run a copy of each model with a changed batch."""

@@ -16,8 +16,8 @@ from modelscope_cli.hooks.fetch import fetch
 from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.patterns import Layer, explain, match_layers, parse_pattern
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler
-from modelscope_cli.records.naming import counted
-from modelscope_cli.records.watch import MADE_AGAIN
+from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.watch import MADE_AGAIN, MOVING_NORMS
 from modelscope_cli.watching.finite_flags import FiniteFlags, Suspects
 from modelscope_cli.watching.model_inputs import EnteringKey, EnteringSums
 from modelscope_cli.watching.source_location import frame_of_caller, place_of_caller, walk_named
@@ -77,6 +77,8 @@ class WatchedModel:
     frozen_modes: tuple[str, ...] = ()
     # Of each batch norm in training mode: the largest number of values a channel, and its batch size.
     norms: dict[str, tuple[int, int]] = field(default_factory=dict)
+    # Those of them with running statistics: whether their parameters were frozen in every pass.
+    frozen_norms: dict[str, bool] = field(default_factory=dict)
     ran: set[str] = field(default_factory=set)  # names of modules that were called
     severed: set[str] = field(default_factory=set)  # names of those whose output has no gradient
     dtypes: set[str] = field(default_factory=set)  # of the outputs
@@ -239,11 +241,21 @@ class WatchedModel:
 
 
 def _modal(root: nn.Module | None, is_training: bool) -> tuple[str, ...]:
-    """Return the classes of layers in one mode that depend on the mode."""
-    modules = (
-        [module for module in root.modules() if module.training == is_training] if root is not None else []
-    )
-    return tuple(dict.fromkeys(type(one).__name__ for one in modules if _asks_for_mode(one)))
+    """Return the classes of layers in one mode that depend on the mode, without those frozen in evaluation mode.
+
+    Frozen on purpose are batch norms without a free parameter, and other layers directly in a module without one.
+    """
+    if root is None:
+        return ()
+    around = {module: parent for parent in root.modules() for module in parent.children()}
+
+    def is_frozen(module: nn.Module) -> bool:
+        while next(module.parameters(), None) is None and module in around:
+            module = around[module]
+        return not any(parameter.requires_grad for parameter in module.parameters())
+
+    modules = [one for one in root.modules() if one.training == is_training and _asks_for_mode(one)]
+    return tuple(dict.fromkeys(type(one).__name__ for one in modules if is_training or not is_frozen(one)))
 
 
 def _asks_for_mode(module: nn.Module) -> bool:
@@ -416,9 +428,16 @@ class ModelRegistry:
         roots = (root for model in self.models if model.n_again and (root := model.root()) is not None)
         return any(p is parameters[0] for root in roots for p in root.parameters()) if parameters else False
 
-    def made_again(self) -> Iterator[tuple[str, str]]:
-        """Yield an event for each model that was made again after it was trained."""
+    def at_end(self) -> Iterator[tuple[str, str]]:
+        """Yield an event for each model that was made again, or has frozen norms in training mode."""
         for one in self.models:
+            names = [name for name, is_frozen in one.frozen_norms.items() if is_frozen]
+            if names and one.is_stepped:
+                norms = "a frozen batch norm" if len(names) == 1 else f"{len(names)} frozen batch norms"
+                words = (
+                    f"in training mode the running statistics of {norms} of {one.label} change: {some(names)}"
+                )
+                yield MOVING_NORMS, f"{words}; call .eval() on them to keep the frozen part as it was"
             if one.n_again:
                 words = (
                     f"is made again {counted(one.n_again, 'time')} ({one.made}): each starts from new weights"

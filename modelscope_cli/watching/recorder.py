@@ -218,7 +218,7 @@ class Recorder:
 
     def _tell_at_end(self) -> None:
         self._tell_repeats()
-        self.guard.tell_all((*self.registry.made_again(), *self._history.at_end(self.registry.models)))
+        self.guard.tell_all((*self.registry.at_end(), *self._history.at_end(self.registry.models)))
         self.guard.tell_all((*self._clips.at_end(), *self._passes.tokens.at_end(self.registry.models)))
 
     def _is_due(self, clock: Clock) -> bool:

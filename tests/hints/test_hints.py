@@ -167,7 +167,6 @@ stats {TINY} --columns name,average
 train {LEARN} --save out.pth
 train {LEARN} --epochs 3
 train {LEARN} --lr 0
-ablate {TINY} dot.png --sweep 0.1 0.5 --no-save
 predict {TINY} few --truth val
 help gradcam
 help learning rate finder

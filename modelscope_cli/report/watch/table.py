@@ -27,7 +27,9 @@ from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percenta
 from modelscope_cli.report.training_facts import story, training_answer
 from modelscope_cli.report.training_panels import by_layer, extent, first_of, last_of
 from modelscope_cli.report.watch.trials import trial_facts
-from modelscope_cli.rules.training.progress import accuracy_of, course_of, late_loss
+from modelscope_cli.rules.training.progress import accuracy_of, cost_of_guessing, course_of, late_loss
+
+_HUGE = 3.0  # times the cost of guessing, of the first loss: usual initial weights give at most twice
 
 
 def watch_sheet(record: WatchRecord) -> Sheet:
@@ -250,9 +252,13 @@ def _evaluation(one: WatchedCriterion) -> tuple[str, str]:
     cost, (accuracy, *_) = late_loss(one), accuracy_of(one)
     if not values or cost is None:
         return "evaluation", label
-    words = [f"{label} {number(values[0])} at first, {number(cost)} at the end"]
+    ends = (
+        f"{number(values[0])} at first, {number(cost)} at the end" if values[1:] else f"{number(cost)}, once"
+    )
+    words = [f"{label} {ends}"]
     if accuracy is not None:
-        words.append(f"accuracy {percent(rates[0])} at first, {percent(accuracy)} at the end")
+        first = f"{percent(rates[0])} at first, " if values[1:] else ""
+        words.append(f"accuracy {first}{percent(accuracy)}" + (" at the end" if first else ""))
     return "evaluation", "; ".join(words)
 
 
@@ -281,4 +287,12 @@ def _course(record: WatchRecord, series: ScalarSeries) -> str:
         return means
     low, step = min(finite)
     is_whole = len(pairs) == pairs[-1][1] + 1
-    return f"{means}; lowest{'' if is_whole else f' of the {len(pairs):,} recorded'} {number(low)}, at step {step}"
+    lowest = f"lowest{'' if is_whole else f' of the {len(pairs):,} recorded'} {number(low)}, at step {step}"
+    chance = cost_of_guessing(record.facts.criteria, record.loss) if len(record.loss) == 1 else None
+    if chance is None:
+        return f"{means}; {lowest}"
+    words, first = f"{means}; {lowest}; chance level {loss(chance)}", finite[0][0]
+    if first < _HUGE * chance or not any(one.is_training and one.classes for one in record.facts.criteria):
+        return words
+    why = "the first scores are too large (initial weights of the last layer, a temperature)"
+    return f"{words}; {number(first)} at the first step is {first / chance:.0f} times that: {why}"

@@ -21,6 +21,7 @@ _MOSTLY = 0.9  # of the cycles, of the parameters
 _ALIKE = 0.1  # of a scale
 _ONCE = "call optimizer.zero_grad() once after each optimizer.step(), not before each backward()"
 _IN_CLOSURE = "call optimizer.zero_grad() first in the closure, which LBFGS calls several times a step"
+_FREE = "give the optimizer [p for p in model.parameters() if p.requires_grad], once every layer is in place"
 _ENOUGH_VALUES = 64  # of a weight whose standard deviation tells how it was drawn
 
 
@@ -83,8 +84,11 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if not unheld:
         return
     first = max(unheld, key=lambda one: len(one.shape) > 1)
-    others = [one for one in unheld if one is not first]
     trainable = [one for one, facts in case.stated() if facts.requires_grad]
+    weights = [one for one in trainable if one.model == first.model and len(one.shape) > 1]
+    ending = max(weights, key=case.position, default=first)
+    first = ending if ending in unheld else first  # the head, whose values are random, matters most
+    others = [one for one in unheld if one is not first]
     share = _size(unheld) / max(_size(trainable), 1)
     state = "is never updated" if first.optimizer else "is in no optimizer"
     words = (
@@ -101,7 +105,16 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         )
     elif is_whole:
         words += f"; no parameter of {first.model} ever changes"
-    yield TrainingSighting(first, 0, share, words, place, severity=ERROR if is_certain else WARNING)
+    holds_frozen_only = bool(held_facts) and not any(facts.requires_grad for facts in held_facts)
+    if holds_frozen_only:
+        words += "; all that the optimizer holds has requires_grad=False"
+    is_partly_frozen = strangers is None and any(
+        not facts.requires_grad for one, facts in case.stated() if one.model == first.model
+    )
+    hint = _FREE if is_partly_frozen else None
+    yield TrainingSighting(
+        first, 0, share, words, place, severity=ERROR if is_certain else WARNING, hint=hint
+    )
 
 
 def _nearest(case: Case, first: WatchedParameter) -> OptimizerFacts:

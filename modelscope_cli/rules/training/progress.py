@@ -135,7 +135,7 @@ def follow(
     classes = [one for one in facts.criteria if one.is_training and one.classes and not one.is_weighted]
     main = max(classes, key=lambda one: len(one.series.step), default=None)
     accuracy, guessed, rows = accuracy_of(main) if main is not None else (None, None, 0)
-    chance = _chance(facts.criteria, loss)
+    chance = cost_of_guessing(facts.criteria, loss)
     is_adversarial = _alternate(courses, facts.optimizers)
     moves = None
     if any(event.kind == POLICY for event in events):
@@ -438,7 +438,7 @@ def scale_of(criterion: WatchedCriterion, losses: Sequence[ScalarSeries]) -> flo
     return middle if spread <= _STEADY * abs(middle) else None
 
 
-def _chance(criteria: Iterable[WatchedCriterion], losses: Sequence[ScalarSeries]) -> float | None:
+def cost_of_guessing(criteria: Iterable[WatchedCriterion], losses: Sequence[ScalarSeries]) -> float | None:
     """Return the cost of guessing in the unit of the loss, for a single criterion with a best constant."""
     trained = [one for one in criteria if one.is_training]
     if len({(one.name, one.classes) for one in trained}) != 1:

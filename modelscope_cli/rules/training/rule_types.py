@@ -121,6 +121,15 @@ class Case:
         """Return the parameters of the models that ran, with their facts."""
         return [(one, one.facts) for one in self.course.parameters if one.facts is not None]
 
+    def position(self, one: WatchedParameter) -> int:
+        """Return the place in the pass of the last layer at or below the owner of a parameter; -1 if unknown."""
+        owner = one.name.rpartition(".")[0]
+        rows = enumerate((layer.model, f"{layer.name}.") for layer in self.course.layers)
+        return max(
+            (at for at, (model, name) in rows if model == one.model and name.startswith(f"{owner}.")),
+            default=-1,
+        )
+
     def born(self, *kinds: str) -> Birth | None:
         """Return the first non-finite value if it is of these kinds, else None."""
         return next((birth for birth in self.course.births if not kinds or birth.what in kinds), None)
