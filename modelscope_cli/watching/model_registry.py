@@ -20,6 +20,7 @@ from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.watch import MADE_AGAIN, MOVING_NORMS
 from modelscope_cli.watching.finite_flags import FiniteFlags, Suspects
 from modelscope_cli.watching.model_inputs import EnteringKey, EnteringSums
+from modelscope_cli.watching.modes import layers_in_mode
 from modelscope_cli.watching.source_location import frame_of_caller, place_of_caller, walk_named
 from modelscope_cli.watching.step_sums import StepSums
 
@@ -136,7 +137,7 @@ class WatchedModel:
         elif in_evaluation:
             self.trained_steps[1] += 1
             if self.eval_since is None:
-                self.eval_since, self.frozen_modes = self.step, _modal(self.root(), is_training=False)
+                self.eval_since, self.frozen_modes = self.step, layers_in_mode(self.root(), is_training=False)
 
     def count_evaluation(self, is_training: bool) -> None:
         """Count a criterion applied to its output without gradients."""
@@ -145,7 +146,7 @@ class WatchedModel:
             self.validated.append(self.seen)
             self.seen = None
         if is_training and self.evaluated[0] == 1:
-            self.loose_modes = _modal(self.root(), is_training=True)
+            self.loose_modes = layers_in_mode(self.root(), is_training=True)
 
     def see_validated(self, x: Tensor) -> None:
         """Record an input in evaluation mode without gradients."""
@@ -238,33 +239,6 @@ class WatchedModel:
         for by_layer in (self.sums, self.eval_sums):
             for key in [key for key in by_layer if key[0] == name or key[0].startswith(inside)]:
                 del by_layer[key]
-
-
-def _modal(root: nn.Module | None, is_training: bool) -> tuple[str, ...]:
-    """Return the classes of layers in one mode that depend on the mode, without those frozen in evaluation mode.
-
-    Frozen on purpose are batch norms without a free parameter, and other layers directly in a module without one.
-    """
-    if root is None:
-        return ()
-    around = {module: parent for parent in root.modules() for module in parent.children()}
-
-    def is_frozen(module: nn.Module) -> bool:
-        while next(module.parameters(), None) is None and module in around:
-            module = around[module]
-        return not any(parameter.requires_grad for parameter in module.parameters())
-
-    modules = [one for one in root.modules() if one.training == is_training and _asks_for_mode(one)]
-    return tuple(dict.fromkeys(type(one).__name__ for one in modules if is_training or not is_frozen(one)))
-
-
-def _asks_for_mode(module: nn.Module) -> bool:
-    kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
-    if isinstance(module, kinds) or "Drop" in type(module).__name__:
-        return getattr(module, "p", getattr(module, "drop_prob", 1)) != 0
-    code = getattr(type(module).forward, "__code__", None)
-    is_own = not type(module).__module__.startswith("torch.")
-    return is_own and code is not None and "training" in code.co_names
 
 
 def peel(module: nn.Module) -> nn.Module:

@@ -105,16 +105,12 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         )
     elif is_whole:
         words += f"; no parameter of {first.model} ever changes"
-    holds_frozen_only = bool(held_facts) and not any(facts.requires_grad for facts in held_facts)
-    if holds_frozen_only:
+    if held_facts and not any(facts.requires_grad for facts in held_facts):
         words += "; all that the optimizer holds has requires_grad=False"
-    is_partly_frozen = strangers is None and any(
-        not facts.requires_grad for one, facts in case.stated() if one.model == first.model
-    )
-    hint = _FREE if is_partly_frozen else None
-    yield TrainingSighting(
-        first, 0, share, words, place, severity=ERROR if is_certain else WARNING, hint=hint
-    )
+    is_free = all(facts.requires_grad for one, facts in case.stated() if one.model == first.model)
+    hint = _FREE if strangers is None and not is_free else None
+    severity = ERROR if is_certain else WARNING
+    yield TrainingSighting(first, 0, share, words, place, severity, hint=hint)
 
 
 def _nearest(case: Case, first: WatchedParameter) -> OptimizerFacts:
