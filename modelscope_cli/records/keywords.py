@@ -131,8 +131,6 @@ class LearningKeywords(TypedDict, total=False):
         optimizer: the optimizer: sgd, momentum, nesterov (both 0.9), or adamw.
         label_smoothing: label smoothing of the cross-entropy.
         weight_decay: weight decay of the optimizer.
-        init: default (the model's own), kaiming (kaiming-normal), kaiming-uniform, or xavier.
-        norm_layer: replace batch norms: layer, group, instance, or none. batch keeps them.
         freeze: do not train these layers (repeatable).
         train_only: train only these layers (repeatable).
     """
@@ -140,8 +138,6 @@ class LearningKeywords(TypedDict, total=False):
     optimizer: str
     label_smoothing: float
     weight_decay: float
-    init: str
-    norm_layer: str
     freeze: str | Sequence[str]
     train_only: str | Sequence[str]
 
@@ -152,8 +148,7 @@ class ClassifierKeywords(LearningKeywords, LoadingKeywords, total=False):
 
 DEFAULTS: dict[str, Any] = {
     **{"optimizer": "momentum", "label_smoothing": 0.0, "weight_decay": 0.0},
-    "init": "default",
-    **{"norm_layer": "batch", "freeze": (), "train_only": ()},
+    **{"freeze": (), "train_only": ()},
     **{"weights": "auto", "checkpoint": None, "key": None, "strict": None},
     **{"num_classes": None, "model_arg": ()},
     **{"device": "auto", "dtype": "float32", "seed": 0},

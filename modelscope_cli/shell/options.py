@@ -318,22 +318,6 @@ class TrainingOptions:
     weight_decay: Annotated[
         float, typer.Option(metavar="L", min=0, help="Weight decay of the optimizer.")
     ] = 0.0
-    init: Annotated[
-        Literal["default", "kaiming-normal", "kaiming-uniform", "kaiming", "xavier"],
-        typer.Option(
-            metavar="NAME",
-            rich_help_panel="Change the model",
-            help="Default (the model's own), kaiming (kaiming-normal), kaiming-uniform, or xavier.",
-        ),
-    ] = "default"
-    norm_layer: Annotated[
-        Literal["batch", "layer", "group", "instance", "none"],
-        typer.Option(
-            metavar="NAME",
-            rich_help_panel="Change the model",
-            help="Replace batch norms: layer, group, instance, or none. batch keeps them.",
-        ),
-    ] = "batch"
     freeze: Freeze = None
     train_only: TrainOnly = None
 

@@ -25,7 +25,7 @@ from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Invocation, Notice, Run, Shape
 from modelscope_cli.training.callbacks import ModelPlace
 from modelscope_cli.training.data import DataSource, TrainingData
-from modelscope_cli.training.model import prepare
+from modelscope_cli.training.model import freeze_layers
 from modelscope_cli.training.request import TrainRequest
 
 
@@ -60,7 +60,7 @@ def open_classifier(
     request: TrainRequest,
     progress: Progress,
 ) -> Classifier:
-    """Load or copy a classifier, and change, initialise and freeze it as requested.
+    """Load or copy a classifier, and freeze it as requested.
 
     Args:
         model: a request, or the caller's module, which is not changed.
@@ -82,7 +82,7 @@ def open_classifier(
     with source.as_found():
         inputs, _ = next(iter(source.batches(request.batch, request.seed)))
     frozen, trained = as_tuple(keywords.get("freeze")), as_tuple(keywords.get("train_only"))
-    notices = prepare(loaded.module, request, frozen, trained)
+    notices = freeze_layers(loaded.module, frozen, trained)
     for notice in notices:
         progress.warn(notice.message)
     return Classifier(loaded, tuple(inputs.shape), (*loaded.warnings, *notices))

@@ -17,7 +17,7 @@ from modelscope_cli.records.refusals import check_range
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.train import LrfindRecord, RangeTest, Suggestion
 from modelscope_cli.rules.training.progress import noise_deviation
-from modelscope_cli.training.request import check_data, check_init, name_model, request_of
+from modelscope_cli.training.request import check_data, name_model, request_of
 from modelscope_cli.training.runner import Callback, LabelledBatch, LossFunction, Runner, StopTraining
 
 _SMOOTHING = 0.9  # weight of the past in the smoothed loss
@@ -192,7 +192,6 @@ def lrfind(
     _check_sweep(low, high)
     model = name_model(model, weights, keywords)
     request = request_of(keywords, steps=steps, batch=batch, lr=low, seed=seed_of(model, keywords))
-    check_init(request, model)
     check_data(data, loaders, pictures, size)
 
     from modelscope_cli.hooks.random_states import kept_random_states

@@ -7,17 +7,13 @@ from os import PathLike
 from typing import Any, cast
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.models.request import Model, ModelRequest, as_request
+from modelscope_cli.models.request import Model, as_request
 from modelscope_cli.records.keywords import DEFAULTS, ClassifierKeywords, LearningKeywords, ModelKeywords
 from modelscope_cli.records.naming import LONGEST_RUN
 from modelscope_cli.records.refusals import check_range, check_word
 
 OPTIMIZERS = ("sgd", "momentum", "nesterov", "adamw")
 SCHEDULES = ("constant", "one-cycle", "cosine")
-INITS = ("default", "kaiming-normal", "kaiming-uniform", "kaiming", "xavier")
-NORMS = ("batch", "layer", "group", "instance", "none")
-# Options whose setting has another name in documents.
-_SETTINGS = {"norm_layer": "norm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +27,6 @@ class TrainRequest:
     schedule: str = "constant"
     label_smoothing: float = 0.0
     weight_decay: float = 0.0
-    init: str = "default"
-    norm: str = "batch"
     clip_norm: float | None = None  # largest global norm of the gradients; None for no clipping
     every: int | None = None  # record every this many steps; None for about 200 records in all
     seed: int = 0
@@ -47,8 +41,6 @@ class TrainRequest:
         check_range("clip_norm", self.clip_norm, above=0)
         check_word("optimizer", self.optimizer, OPTIMIZERS)
         check_word("schedule", self.schedule, SCHEDULES)
-        check_word("init", self.init, INITS)
-        check_word("norm_layer", self.norm, NORMS)
 
     @property
     def looks_every(self) -> int:
@@ -60,7 +52,7 @@ def request_of(keywords: ClassifierKeywords, **options: Any) -> TrainRequest:
     merged = {**DEFAULTS, **keywords}
     patterns = {"freeze", "train_only"}  # resolved with the model
     shared = LearningKeywords.__annotations__.keys() - patterns
-    return TrainRequest(**{_SETTINGS.get(name, name): merged[name] for name in shared}, **options)
+    return TrainRequest(**{name: merged[name] for name in shared}, **options)
 
 
 def name_model(model: "Model", weights: str, keywords: ClassifierKeywords) -> "Model":
@@ -79,15 +71,4 @@ def check_data(data: Any, loaders: str | None, pictures: int, size: int) -> None
         raise UsageError(
             f"'--loaders {loaders}' and {source} cannot be combined",
             f"leave out --loaders {shlex.quote(loaders)}",
-        )
-
-
-def check_init(request: TrainRequest, model: "Model") -> None:
-    """Refuse to initialise weights that were requested; those of a module change in the copy only."""
-    if request.init == "default" or not isinstance(model, ModelRequest):
-        return
-    if model.checkpoint or model.weights.lower() != "none":
-        option = f"--checkpoint {model.checkpoint}" if model.checkpoint else f"--weights {model.weights}"
-        raise UsageError(
-            f"'--init {request.init}' would overwrite the weights of '{option}'", "--init default"
         )

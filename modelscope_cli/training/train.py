@@ -13,7 +13,7 @@ from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.train import TRAINED_WEIGHTS, TrainRecord
-from modelscope_cli.training.request import check_data, check_init, name_model, request_of
+from modelscope_cli.training.request import check_data, name_model, request_of
 
 
 @spelled_out
@@ -75,7 +75,6 @@ def train(
         seed=seed_of(model, keywords),
     )
     check_data(data, loaders, pictures, size)
-    check_init(request, model)
     folder = OutputFolder(Path(out), force) if out is not None else None
     if folder is not None:
         folder.check()

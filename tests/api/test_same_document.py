@@ -48,7 +48,7 @@ def test_function_and_command_give_the_same_document(both, line, code, function,
 
 @pytest.mark.parametrize(("line", "function", "arguments", "keywords"), [
     (f"train -m {TINY} -c {HEALTHY} {TRAINED}", ms.train, (TINY,), {"checkpoint": HEALTHY, **SMALL}),
-    (f"train -m {TINY} --norm-layer none {TRAINED}", ms.train, (TINY,), {"norm_layer": "none", **SMALL}),
+    (f"train -m {TINY} --optimizer sgd {TRAINED}", ms.train, (TINY,), {"optimizer": "sgd", **SMALL}),
     (f"lrfind -m {TINY} --loaders own.py:loaders {TRAINED}", ms.lrfind, (TINY,),
      {"loaders": "own.py:loaders", "steps": 5}),
 ])  # fmt: skip

@@ -31,7 +31,7 @@ def complete(monkeypatch, capsys):
     ("modelscope check --select MS101,dead-c", ["MS101,dead-channels"]),
     ("modelscope grads --loss cross", ["cross-entropy"]),
     ("modelscope train --optimizer nes", ["nesterov"]),
-    ("modelscope lrfind --init xa", ["xavier"]),
+    ("modelscope lrfind --optimizer ad", ["adamw"]),
     ("modelscope stats --hook grad:cl", ["grad:clamp"]),
     ("modelscope stats --hook sca", ["scale"]),
     ("modelscope help lay", ["layers"]),

@@ -115,15 +115,15 @@ LINES = {
     "train_tiny": f"train {BARE} --steps 3 --pictures 40 --size 16 --batch 4 --out run",
     "train_options": f"train {BARE} --steps 4 --pictures 40 --size 16 --batch 4 --optimizer adamw --lr 0.01 --schedule one-cycle "
     "--label-smoothing 0.1 --weight-decay 0.01 --clip-norm 1 "
-    "--norm-layer group --freeze conv --every 2 --init kaiming-normal "
+    "--freeze conv --every 2 "
     "--fail-on error --seed 3 #~",
     "train_loaders": f"train {BARE} --loaders own.py:loaders --steps 2 --train-only head #jt",
     "train_folder": f"train {TINY} demo/shapes --steps 2 --size 16 --batch 4 --schedule cosine #jt",
     "train_vit": f"train {VIT} --steps 2 --pictures 20 --batch 4 #jt",
     # lrfind
     "lrfind_tiny": f"lrfind {BARE} --steps 8 --pictures 40 --size 16 --batch 4 --out run",
-    "lrfind_options": f"lrfind {BARE} --steps 5 --pictures 40 --size 16 --batch 4 --from 1e-4 --to 1 --init kaiming-uniform "
-    "--optimizer sgd --label-smoothing 0.1 --weight-decay 0.01 --norm-layer layer",
+    "lrfind_options": f"lrfind {BARE} --steps 5 --pictures 40 --size 16 --batch 4 --from 1e-4 --to 1 "
+    "--optimizer sgd --label-smoothing 0.1 --weight-decay 0.01",
     "lrfind_loaders": f"lrfind {BARE} --loaders own.py:loaders --steps 4 --train-only head #jt",
     # ablate
     "ablate_tiny": f"ablate {TINY} {STAR} --size 48 --out run",
@@ -258,7 +258,7 @@ WRONG = [
     f"train {BARE} --pictures 1",
     f"train {BARE} --size 2",
     f"train {BARE} --schedule nonsense",
-    f"train {BARE} --norm-layer nonsense",
+    f"train {BARE} --optimizer nonsense",
     f"train {BARE} --steps 2 --pictures 40 --size 16 --batch 4 --lr 1e30 --fail-on error",
     f"ablate {BARE} {STAR} -l nonsense",
     "check",

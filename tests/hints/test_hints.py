@@ -157,7 +157,6 @@ diff tiny.safetensors other.npz
 weights run.pth --columns nam
 stats {TINY} --layer head1
 explain {TINY} dot.png --method gradcam --layer cnv --no-save --receipt none
-train {LEARN} --init lsuv
 train {LEARN} --activation leaky:0.1
 weights --scan nowhere
 diff tiny.safetensors
@@ -239,7 +238,7 @@ weights tiny.safetensors --layer conv.bias
 weights tiny.safetensors --depth x
 ablate {TINY} dot.png --layer bn1 --no-save
 grads {TINY} --layer hed --no-save
-lrfind {LEARN} --init orthogonal
+lrfind {LEARN} --optimizer lion
 weights --scan tiny.safetensors --fail-on dangerus
 grads {TINY} --table weights --no-save
 diff {TINY} dot.png --b-dtype float8
