@@ -366,7 +366,7 @@ def forward_of(
 
 def _hint(error: ForwardError) -> str | None:
     if "more than 1 value per channel" in error.message:
-        return "--batch 2, or --norm-layer group   batch norm in train mode needs more than one value per channel"
+        return "--batch 2   batch norm in train mode needs more than one value per channel"
     if re.search(r"to have \d+ channels", error.message):  # no option changes those of images
         return "--loaders FILE.py:NAME   a DataLoader of images with as many channels as the model takes"
     return error.hint
