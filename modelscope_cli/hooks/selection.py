@@ -86,6 +86,7 @@ class Selection:
     wanted: frozenset[tuple[str, int]] | None = None
     is_innermost_only: bool = False  # whether to skip blocks, whose output is that of an inner layer
     notes: tuple[str, ...] = ()  # how ambiguous patterns were read
+    is_by_call: bool = False  # whether the patterns name calls
 
     def means(self, name: str, index: int, is_innermost: bool) -> bool:
         """Tell whether a call is selected: by layer name, call index and whether no other call is inside it."""
@@ -129,9 +130,9 @@ def select(
     if not names:
         raise _nothing_left(exclude)
     notes = tuple(filter(None, (explain(pattern, every) for pattern in take)))
-    by_name = Selection(names, None, not layers, notes)
-
     is_positional = any(pattern.is_positional for pattern in (*take, *leave))
+    by_name = Selection(names, None, not layers, notes, is_positional)
+
     modules = {layer.name: module for layer, module in present}
     if not is_positional:
         if not layers:

@@ -37,6 +37,7 @@ class Call:
     order: int  # 1-based position among all calls of the pass, in the order they begin
     index: int  # 0 for the layer's first call in the pass, 1 for its second
     depth: int  # number of enclosing open calls
+    like: int = 0  # `index` of the first call of the same kind, see `HookSession`
 
     @property
     def label(self) -> str:
@@ -187,6 +188,8 @@ class _RunningCall:
     module: nn.Module
     inputs: CallInputs
     handling: BaseException | None  # exception handled by the model's own `except` when the call began
+    kind: tuple[Any, ...]
+    previous: tuple[str, int] = "", 0  # the call last made directly inside: its layer, and `like`
     is_innermost: bool = True
 
 
@@ -207,6 +210,10 @@ class HookSession:
 
     An outermost call begins a new pass, in which counting restarts. Calls repeated by activation checkpointing
     inside a backward pass are not counted.
+
+    Calls of one layer are of the same kind if it has parameters, as they share them. A layer without any may stand
+    at several places, as the ReLU of a residual block does: its calls are of one kind if those around them are, and
+    the same kind of call came before each.
 
     Attributes:
         first_calls: the first call of every layer in the latest pass, wanted or not.
@@ -246,6 +253,7 @@ class HookSession:
         self._n_calls = 0
         self.first_calls: dict[str, Call] = {}
         self._calls_of: Counter[str] = Counter()
+        self._first_of_kind: dict[tuple[Any, ...], int] = {}
         self._open: list[_RunningCall] = []
         self._failed: tuple[BaseException, _RunningCall] | None = None
         may_stop = self._wanted is not None and not self._with_gradients and not self._interventions
@@ -310,10 +318,17 @@ class HookSession:
                 return None  # recomputed inside a backward pass
             self._begin_pass()
         self._n_calls += 1
-        call = Call(name, kind, self._n_calls, self._calls_of[name], len(self._open))
+        place: tuple[Any, ...] = (name,)
+        if self._open and next(module.parameters(), None) is None:
+            place = name, self._open[-1].previous, self._open[-1].kind
+        index = self._calls_of[name]
+        like = self._first_of_kind.setdefault(place, index)
+        if self._open:
+            self._open[-1].previous = name, like
+        call = Call(name, kind, self._n_calls, index, len(self._open), like)
         self._calls_of[name] += 1
         self.first_calls.setdefault(name, call)
-        self._open.append(_RunningCall(call, module, (args, kwargs), sys.exception()))
+        self._open.append(_RunningCall(call, module, (args, kwargs), sys.exception(), place))
         with _uncaught():
             for intervention in self._interventions:
                 args, kwargs = intervention.change_inputs(call, module, args, kwargs)

@@ -74,7 +74,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class ActivationStats(Row):
-    """One row of `stats`: one output tensor of one call, over all images.
+    """One row of `stats`: one output tensor of a layer, over all images.
+
+    Calls of a layer with parameters are one row, as those of one without any at the same place among the others.
 
     Every figure is of the finite values; the others are counted.
 
@@ -90,6 +92,8 @@ class ActivationStats(Row):
             dead in the output of the layer before, whose channels a pool, an activation or a batch norm passes
             on.
         problem: why there are no figures; then they are None.
+        calls: how many calls of one pass the row is of, the most in any batch.
+        shapes: those of the calls in the first batch, each once.
     """
 
     name: str
@@ -116,6 +120,8 @@ class ActivationStats(Row):
     quantiles: dict[str, float] | None = None
     dead_indices: tuple[int, ...] | None = None
     dead_inherited: int | None = None
+    calls: Annotated[int, column(rank=0)] = 1
+    shapes: tuple[Shape, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,3 +149,44 @@ def test_only_what_is_wanted_is_there(net: nn.Module) -> None:
     assert row.mean is not None
     missing = (row.zero_fraction, row.near_zero_fraction, row.dead_channels, row.histogram)
     assert missing == (None,) * 4
+
+
+class Repeats(nn.Module):
+    """Calls `body` on every image, on each level of a pyramid, on both halves, or on what it returned."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.body = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.ReLU())
+        self.norm = nn.Tanh()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.way == "recurrent":
+            for _ in range(3):
+                x = self.norm(self.body(x))
+            return x
+        levels = [x, x[..., ::2, ::2], x[..., ::4, ::4]]
+        parts = {"detector": x.split(1), "siamese": x.chunk(2), "pyramid": levels}[self.way]
+        return torch.cat([self.norm(self.body(part)).flatten() for part in parts])
+
+
+@pytest.mark.parametrize(("way", "calls", "shapes"), [
+    ("detector", 4, 1), ("siamese", 2, 1), ("pyramid", 3, 3), ("recurrent", 3, 1),
+])  # fmt: skip
+def test_calls_of_one_kind_are_one_row_over_all_their_values(way: str, calls: int, shapes: int) -> None:
+    model = Repeats(way)
+    seen: dict[str, list[Tensor]] = {"body.0": [], "body.1": [], "norm": []}
+    for name, values in seen.items():
+        model.get_submodule(name).register_forward_hook(
+            lambda module, args, output, values=values: values.append(output.detach().flatten())
+        )
+    found = rows(model, images(4))
+    assert [(row.name, row.call, row.calls, len(row.shapes)) for row in found] == [
+        (name, 0, calls, shapes) for name in seen
+    ]
+    for row in found:
+        values = torch.cat(seen[row.name]).double()
+        assert row.numel == len(values)
+        assert (row.mean, row.std) == close((float(values.mean()), float(values.std(correction=0))))
+    each = Selection(is_innermost_only=True, is_by_call=True)
+    assert [row.calls for row in rows(model, images(4), selection=each)] == [1] * 3 * calls

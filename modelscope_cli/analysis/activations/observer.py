@@ -105,14 +105,14 @@ class _FirstWeights(Observer):
             self.rms = float(torch.linalg.vector_norm(floats[0].detach().float())) / floats[0].numel() ** 0.5
 
 
-Key = tuple[str, int, str]  # layer name, call, path of the output
+Key = tuple[str, int, str]  # layer name, first call of the kind, path of the output
 
 
 @dataclass(slots=True)
 class Activation:
-    """Statistics of one output of one call."""
+    """Statistics of one output of one call, or of all calls of its kind."""
 
-    call: Call
+    call: Call  # the first of them
     output: str
     shape: tuple[int, ...]
     dtype: str
@@ -121,6 +121,9 @@ class Activation:
     # The output whose channels the layer passes on in every batch; None if they are its own
     source: Key | None = None
     problem: str | None = None
+    shapes: dict[int, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # in the first batch, by the call's index
     # By name, after the last batch; None if not requested
     quantiles: dict[str, float] | None = field(default=None, repr=False)
 
@@ -130,6 +133,7 @@ class Activation:
 
     def merge(self, later: "Activation") -> None:
         """Merge the statistics of a later batch; after the first problem, nothing is added."""
+        self.shapes = self.shapes | later.shapes | self.shapes
         if later.channels != self.channels:
             self.channels = None
         if later.source != self.source:
@@ -150,19 +154,23 @@ def merge_into(merged: dict[Key, Activation], later: Iterable[Activation]) -> No
 
 
 class ActivationObserver(Observer):
-    """Reduces every output of the observed calls to statistics."""
+    """Reduces every output of the observed calls to statistics; calls of one kind to one, unless `is_by_call`."""
 
-    def __init__(self, wanted: Wanted, *, is_innermost_only: bool) -> None:
+    def __init__(self, wanted: Wanted, *, is_innermost_only: bool, is_by_call: bool = False) -> None:
         self.activations: dict[Key, Activation] = {}
         self._pending: list[tuple[Activation, Deferred[Moments]]] = []
         self._wanted = wanted
         self._is_innermost_only = is_innermost_only
+        self._is_by_call = is_by_call
         self._channels = ChannelFinder()
         self._lineage = Lineage()
 
     def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         if self._wanted.channels:
-            self._lineage.enter(call, module, (args, kwargs))
+            self._lineage.enter(self._row_of(call), module, (args, kwargs))
+
+    def _row_of(self, call: Call) -> tuple[str, int]:
+        return call.name, call.index if self._is_by_call else call.like
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         for path, tensor in tensors_in(output):
@@ -174,19 +182,14 @@ class ActivationObserver(Observer):
         self._channels.see(module, output)
 
     def _add(self, call: Call, path: str, tensor: Tensor, channel_dim: int | None) -> None:
-        key = (call.name, call.index, path)
-        activation = self.activations.get(key)
+        key = (*self._row_of(call), path)
         source = self._lineage.leave(key, tensor) if self._wanted.channels else None
         shape = tuple(tensor.shape)
         channels = shape[channel_dim] if channel_dim is not None else None
-        if activation is None:
-            dtype = dtype_name(tensor.dtype)
-            activation = Activation(call, path, shape, dtype, channels, source=source)
-            self.activations[key] = activation
-        if source != activation.source:
-            activation.source = None
-        if channels != activation.channels:
-            activation.channels = None
+        dtype = dtype_name(tensor.dtype)
+        later = Activation(call, path, shape, dtype, channels, source=source, shapes={call.index: shape})
+        activation = self.activations.setdefault(key, later)
+        activation.merge(later)
         if activation.problem:
             return
         try:
@@ -250,7 +253,8 @@ def observe_activations(
         entering: receives the statistics of the inputs.
         alikes: receives whether the output is the same for all images, of each batch of several.
     """
-    observer = ActivationObserver(wanted, is_innermost_only=selection.is_innermost_only)
+    kinds = {"is_innermost_only": selection.is_innermost_only, "is_by_call": selection.is_by_call}
+    observer = ActivationObserver(wanted, **kinds)
     is_training = batch_norms is not None
 
     def see(batch: Batch) -> BatchCapture:
@@ -311,6 +315,8 @@ def to_row(activation: Activation) -> ActivationStats:
         numel=moments.numel if moments else 0,
         channels=activation.channels,
         problem=activation.problem,
+        calls=len(activation.shapes),
+        shapes=tuple(dict.fromkeys(activation.shapes.values())),
     )
     if activation.problem or moments is None:
         return row
@@ -343,11 +349,11 @@ class Lineage:
         self._makers: dict[int, tuple[ReferenceType[Tensor], int, Key]] = {}
         self._given: dict[tuple[str, int], Key | None] = {}
 
-    def enter(self, call: Call, module: nn.Module, inputs: Any) -> None:
+    def enter(self, row: tuple[str, int], module: nn.Module, inputs: Any) -> None:
         """Note the source of a call's input, before it may change it in place."""
         if _keeps_channels_apart(module):
             tensors = tensors_in(inputs)
-            self._given[call.name, call.index] = self._maker(tensors[0][1]) if len(tensors) == 1 else None
+            self._given[row] = self._maker(tensors[0][1]) if len(tensors) == 1 else None
 
     def leave(self, key: Key, tensor: Tensor) -> Key | None:
         """Note an output; return the output whose channels it passes on, None if they are its own."""

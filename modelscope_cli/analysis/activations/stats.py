@@ -47,7 +47,7 @@ class Observation:
         self._observer.settle()
         activations = sorted(self._observer.activations.values(), key=lambda item: item.call.order)
         rows = to_rows(activations)
-        images = rows[0].numel // max(math.prod(rows[0].shape[1:]), 1) if rows else 0
+        images = rows[0].numel // max(math.prod(rows[0].shape[1:]) * rows[0].calls, 1) if rows else 0
         warnings = (
             [] if rows else [Notice("nothing_observed", "no layer has run inside the `with` block yet")]
         )

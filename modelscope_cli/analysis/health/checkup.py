@@ -230,7 +230,8 @@ class _Checkup:
 
     def _forward(self, phase: str = "activations") -> Forward:
         wanted = Wanted(histogram=False, threshold=NEAR_ZERO)
-        activations, flow = ActivationObserver(wanted, is_innermost_only=True), FlowObserver()
+        activations = ActivationObserver(wanted, is_innermost_only=True, is_by_call=True)
+        flow = FlowObserver()
         norms, spread = NormInputObserver(), OutputDiversity()
         outputs: dict[Key, Activation] = {}
         answers: list[str] | None = []  # None where the model is not a classifier

@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 
@@ -146,7 +147,9 @@ def stats_columns(
     """Return all columns of `stats`, with these quantiles; empty ones are hidden in the terminal."""
     listed = (
         Column("name", "layer", output_label_of, is_number=False, rank=0),
-        *field_columns(ActivationStats, "type shape"),
+        *field_columns(ActivationStats, "type"),
+        *field_columns(ActivationStats, "calls", text=lambda r: f"{r.calls}" if r.calls > 1 else ""),
+        *field_columns(ActivationStats, "shape", text=lambda r: numbers.shapes(r.shapes or (r.shape,))),
         *field_columns(ActivationStats, "mean", text=lambda r: r.problem or ""),
         *field_columns(ActivationStats, "std"),
         *field_columns(ActivationStats, "min max"),
@@ -203,6 +206,9 @@ def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
     ]
     if any(row.dead_channels is not None for row in record.layers):
         facts.append(dead_fact(record))
+    if again := next((row.name for row in record.layers if row.calls > 1), None):
+        each = shlex.quote(f"{again}@1..-1")
+        facts.append(("calls", f"one row for all calls of a layer in a pass; -l {each} shows each"))
     is_sampled = any(row.histogram and row.histogram.sampled for row in record.layers)
     sample = "; estimated from a sample where a batch has over 262,144 values" if is_sampled else ""
     facts.append(("histogram", f"bar height is the logarithm of the count{sample}"))
