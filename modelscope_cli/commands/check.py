@@ -1,7 +1,7 @@
 """`modelscope check`."""
 
 import os
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -12,7 +12,6 @@ from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.request import ModelRequest, weights_file
 from modelscope_cli.records.check import CheckRecord, Finding
-from modelscope_cli.records.refusals import flags
 from modelscope_cli.report.ci import CI_FORMATS, failure_of, render_junit
 from modelscope_cli.report.formats import Format
 from modelscope_cli.rules.settings import CheckSettings
@@ -208,7 +207,6 @@ def check(
     record, refused = None, None
     try:
         if _is_of_data(words, on.model, against, settings):
-            _tell_of_idle(on, data)
             record = ms.check_images(words, against=against or (), **keywords)
         else:
             model, files = _subject(first, images, on, data, settings)
@@ -303,14 +301,6 @@ def _is_of_data(
     is_data = bool(words) and not any(map(names_model, words))
     is_data = is_data and (is_data_set(words[0]) or words == [*settings.images])
     return bool(against or is_selected or (is_data and not has_model))
-
-
-def _tell_of_idle(*panels: NamedModelOptions | InputOptions) -> None:
-    """Note under --verbose the options of models, where a data set is checked."""
-    for panel in panels:
-        for one in fields(panel):
-            if (value := getattr(panel, one.name)) != one.default:
-                PROGRESS.detail(f"{flags(one.name, value)} has no effect: a data set is checked, not a model")
 
 
 def is_data_set(word: str) -> bool:

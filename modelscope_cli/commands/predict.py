@@ -55,7 +55,7 @@ def predict(
         Literal["auto", "softmax", "sigmoid"],
         typer.Option(
             help="softmax: exactly one class per image; the scores sum to 1. sigmoid: several classes or "
-            "none, each scored independently. auto: sigmoid if the model specifies it, otherwise softmax."
+            "none, each scored independently. auto: sigmoid if the model or the truth has several, else softmax."
         ),
     ] = "auto",
     threshold: Annotated[
@@ -85,7 +85,7 @@ def predict(
             rich_help_panel="Against the truth",
             help="Compare the predictions with the truth. folders: each folder has the name of a class, a "
             "label or an index; auto: if all folders are labels. FILE: lines of image,class or JSON "
-            "{image: class}; with several labels image,class,class.",
+            "{image: class}; with several labels image,class|class.",
         ),
     ] = "auto",
     table: Annotated[
@@ -128,7 +128,6 @@ def predict(
 
       modelscope predict demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --doctor
     """
-    from modelscope_cli.analysis.predictions.request import check_scoring
     from modelscope_cli.report.predict.table import first_table, predict_columns, predict_sheet, truth_columns
 
     where = show.begin(is_shared=True)
@@ -152,7 +151,6 @@ def predict(
     truth = FOLDERS if table is not None and truth == AUTO else truth
     is_given = truth not in (AUTO, "none")
     where.layout.check(truth_columns()[table or "measures"] if is_given else predict_columns())
-    check_scoring(scores, threshold, temperature, top)
     if table is not None and truth == "none":
         refuse_both("truth", truth, "table", table, "--table compares with the truth")
     if is_given and top is not None:

@@ -1,5 +1,6 @@
 """Resolve layer patterns to exact calls; parameters used without a call count as a use."""
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -333,6 +334,33 @@ def _watch_calls(model: nn.Module, args: Arguments) -> list[Call]:
 def _on_twin(model: nn.Module, args: Arguments, watch: Callable[[nn.Module, Arguments], T]) -> T:
     on_meta: Arguments = map_tensors(args, lambda _, tensor: tensor.to("meta"))
     return on_twin(model, lambda twin: watch(twin, on_meta))
+
+
+# Nodes of the graph of autograd after which probabilities are the same ones.
+_COPIES = re.compile(
+    "Cat|Stack|Clone|ToCopy|Clamp|Slice|T|(Unsafe)?View|.*Reshape.*|(Un)?[Ss]queeze|Transpose|Permute"
+)
+
+
+def made_by_sigmoid(model: nn.Module, args: Arguments, path: str) -> bool:
+    """Tell whether the tensor at `path` of the output is that of a sigmoid, on a meta copy."""
+
+    def is_one(node: Any) -> bool:
+        kind = node.name().partition("Backward")[0] if node is not None else ""
+        return kind == "Sigmoid" or (
+            _COPIES.fullmatch(kind) is not None and all(is_one(one) for one, _ in node.next_functions)
+        )
+
+    def watch(twin: nn.Module) -> bool:
+        for module in twin.requires_grad_().modules():
+            module.__dict__.pop("forward", None)  # a session may have wrapped that of the model itself
+        given: Arguments = map_tensors(args, lambda _, tensor: tensor.to("meta"))
+        output = twin(**given) if isinstance(given, dict) else twin(*given)
+        return is_one(dict(tensors_in(output))[path].grad_fn)
+
+    with suppress(Exception), torch.enable_grad():  # of the model, on meta tensors
+        return on_twin(model, watch, with_hooks=False)
+    return False
 
 
 def gets_through(model: nn.Module, args: Arguments, layer: str) -> bool:

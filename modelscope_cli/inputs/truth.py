@@ -8,7 +8,8 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -74,8 +75,11 @@ def _label(item: Any) -> str:
 
 
 AUTO, FOLDERS = "auto", "folders"
-_HINT = "lines of 'image,class', or JSON {image: class}"
-_HEADER = {"image", "file", "filename", "path"}
+_HINT = "lines of 'image,class' or 'image,class|class', or JSON {image: class}"
+# Names of the column of the image, and of that of its classes, in small letters without "_"
+_IMAGES = ("image", "file", "filename", "filepath", "imagename", "imagepath", "path", "imageid", "id")
+_CLASSES = ("label", "labels", "class", "classes", "category", "categories", "tag", "tags")
+_FLAGS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
 Word = str | int
 """A class, by its label or index."""
 Words = tuple[Word, ...]
@@ -91,6 +95,20 @@ class GivenTruth:
     in_order: Sequence[Words] | None = None
     root: Path = Path()  # the folder that names in a file are relative to
     is_auto: bool = False  # whether it applies only if every folder has the label of one class
+    columns: Words = ()  # the classes above columns of 0 and 1, in their order
+
+    def taken_apart(self, labels: Sequence[str] | None) -> "GivenTruth":
+        """Return the same with words such as `red|round` as classes of their own; `labels`: of the model."""
+        known = frozenset(label.casefold() for label in labels or ())
+        apart = cache(lambda words: tuple(one for word in words for one in _parts(word, known)))
+        named = self.by_name and {name: apart(words) for name, words in self.by_name.items()}
+        return replace(self, by_name=named, in_order=self.in_order and [*map(apart, self.in_order)])
+
+    @property
+    def has_several(self) -> bool:
+        """Whether at least a tenth of the images have several classes; fewer may do so by mistake."""
+        given = self.in_order or [*(self.by_name or {}).values()]
+        return 10 * sum(len(words) > 1 for words in given) >= max(len(given), 1)
 
     @property
     def is_folders(self) -> bool:
@@ -193,6 +211,17 @@ def read_truth(truth: Any) -> GivenTruth:
     raise UsageError(message, "truth='folders', a file, {image: class}, or a list of classes")
 
 
+def _parts(word: Word, labels: frozenset[str]) -> Words:
+    """Return the classes that a word names, joined by `|`, `;`, `,` or spaces; the word itself if it is a label, or
+    its parts are not. `labels`: without case."""
+    for sign in ("|", ";", ",", None) * (isinstance(word, str) and word.casefold() not in labels):
+        parts = (part.strip(" '\"") for part in str(word).strip("[]").split(sign))
+        classes = tuple(filter(None, parts))
+        if all(one.casefold() in labels or one.isdecimal() for one in classes):
+            return classes
+    return (word,)
+
+
 def _words(value: Any) -> Words:
     """Raises: UsageError, ValueError: neither a class nor a list of classes."""
     if isinstance(value, list | tuple | set | frozenset):
@@ -213,18 +242,24 @@ def _read_file(path: Path) -> GivenTruth:
     text = _text_of(path)
     is_json = path.suffix.lower() == ".json" or text.lstrip().startswith("{")
     try:
-        by_name = _from_json(text) if is_json else _from_lines(text)
+        by_name, columns = (_from_json(text), ()) if is_json else _from_lines(text)
     except (ValueError, RecursionError, csv.Error) as error:
         raise _misread(path, " ".join(str(error).split())) from error
     except UsageError as error:
         raise _misread(path, error.message) from error
     if not by_name:
         raise _misread(path, "it names no image")
-    return GivenTruth(f"truth file '{path}'", by_name=by_name, root=path.parent)
+    return GivenTruth(f"truth file '{path}'", by_name=by_name, root=path.parent, columns=columns)
 
 
 def _from_json(text: str) -> dict[str, Words]:
+    """Read `{image: class}`, or a list of objects of an image and its classes."""
     content = json.loads(text)
+    with suppress(AttributeError, StopIteration):  # others are refused below
+        if isinstance(content, list):
+            pairs, content = [(_valued(row, _IMAGES), _valued(row, _CLASSES)) for row in content], {}
+            for image, value in pairs:
+                content.setdefault(image, []).append(value)
     if not isinstance(content, dict):
         raise ValueError(f"it holds {with_article(type(content).__name__)}, not {{image: class}}")
     wrong = next((name for name, value in content.items() if isinstance(value, dict)), None)
@@ -235,16 +270,21 @@ def _from_json(text: str) -> dict[str, Words]:
     return {name: _words(value) for name, value in content.items()}
 
 
-def _from_lines(text: str) -> dict[str, Words]:
-    """Read lines of an image and its classes, or of 0 and 1 below their names; several lines of one image are
-    combined."""
-    first = text.partition("\n")[0]
-    rows = csv.reader(io.StringIO(text), delimiter="\t" if "\t" in first else ",", skipinitialspace=True)
+def _valued(row: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next(value for key, value in row.items() if key.replace("_", "").lower() in names)
+
+
+def _from_lines(text: str) -> tuple[dict[str, Words], Words]:
+    """Read lines of an image and its classes, or of 0 and 1 below their names, also returned; lines of one
+    image are combined."""
+    first = text.partition("\n")[0].strip()
+    sign = next((sign for sign in "\t,; " if sign in first), ",")
+    rows = csv.reader(io.StringIO(text), delimiter=sign, skipinitialspace=True)
     by_name: dict[str, Words] = {}
-    names: list[str] = []
+    names, columns = list[str](), Words()
     for number, row in enumerate(rows):
         cells = [cell.strip() for cell in row]
-        if number == 0 and cells and cells[0].lower() in _HEADER:
+        if number == 0 and cells and cells[0].replace("_", "").lower() in _IMAGES:
             names = cells[1:]
             continue
         if not any(cells):
@@ -252,13 +292,15 @@ def _from_lines(text: str) -> dict[str, Words]:
         if len(cells) < 2 or not cells[0]:
             raise ValueError(f"line {rows.line_num} is not 'image,class'")
         words = tuple(cell for cell in cells[1:] if cell)
-        if len(names) > 1 and {*words} <= {"0", "1"}:
-            words = tuple(name for name, cell in zip(names, cells[1:], strict=False) if cell == "1")
+        if len(names) > 1 and {word.lower() for word in words} <= _FLAGS.keys():
+            columns = tuple(names)
+            flags = zip(names, cells[1:], strict=False)
+            words = tuple(name for name, cell in flags if _FLAGS.get(cell.lower()))
         elif len({*words}) < len(words):
-            message = "names a class twice; columns of 0 and 1 need the names of the classes above them"
+            message = "names a class twice; columns of 0 and 1 need the names of classes above, and no others"
             raise ValueError(f"line {rows.line_num} {message}")
         by_name[cells[0]] = tuple(dict.fromkeys((*by_name.get(cells[0], ()), *words)))
-    return by_name
+    return by_name, columns
 
 
 def _text_of(path: Path, kind: str = "truth file", hint: str = _HINT) -> str:

@@ -51,6 +51,7 @@ class ClassQuality:
         n: number of its images. `predicted`: number of predictions of the class.
         correct: number of right ones among them.
         precision: correct / predicted. `recall`: correct / n. None where there is nothing to divide by.
+        f1: 2 correct / (predicted + n), None where both are 0.
     """
 
     index: Annotated[int, column(rank=3)]
@@ -60,6 +61,7 @@ class ClassQuality:
     correct: Annotated[int, count(rank=0)]
     precision: Annotated[float | None, share(rank=0)]
     recall: Annotated[float | None, share(rank=0)]
+    f1: Annotated[float | None, share(rank=0)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +112,12 @@ class TruthReport:
             and the first ten.
         accuracy: share of the images whose likeliest class is the true one. `top5_accuracy`: whose true class is
             among the five likeliest, of more than five classes. None of labels.
-        macro_precision, macro_recall: means over the classes that are in the truth or in a prediction;
-            of one that is never predicted the precision counts as 0, of one that is never true the recall. None
-            where there are none.
-        micro_precision, micro_recall: of all decisions together, of labels only. None where nothing was
-            predicted, or nothing is true.
+        macro_precision, macro_recall, macro_f1: means over the classes that are in the truth or in a prediction, of
+            labels over those that are in the truth; of a class that is never predicted the precision counts as 0,
+            of one that is never true the recall. None where there are none.
+        micro_precision, micro_recall, micro_f1: of all decisions together, of labels only. None where there is
+            nothing to divide by.
+        exact_match: share of the images whose predicted labels are the true ones, all of them; of labels only.
         ece: expected calibration error, the mean over the images of |accuracy - confidence| of their bin: 15 of
             equal width, without their lower edge and with the upper one (Guo et al. 2017, "On calibration of
             modern neural networks"). `bins`: these; both of classes only.
@@ -139,11 +142,16 @@ class TruthReport:
     worst: tuple[Mistake, ...] = ()
     other_order: str | None = None
     not_judged: tuple[BrokenKind, ...] = ()
+    exact_match: Share | None = None
+    macro_f1: float | None = None
+    micro_f1: float | None = None
 
     def measures(self) -> list[Measure]:
         """Return the metrics over all images, one per row of the table."""
-        shares = {"accuracy": "accuracy", "top5_accuracy": "top-5 accuracy"}
+        shares = {"accuracy": "accuracy", "top5_accuracy": "top-5 accuracy", "exact_match": "exact match"}
         figures = {
+            "macro_f1": "F1, mean over classes",
+            "micro_f1": "F1, all together",
             "macro_precision": "precision, mean over classes",
             "macro_recall": "recall, mean over classes",
             "micro_precision": "precision, all together",

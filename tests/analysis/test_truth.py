@@ -133,6 +133,13 @@ def test_several_labels_have_no_accuracy_and_count_every_decision(logits: Tensor
     found = judged(logits, labels, scores="sigmoid", threshold=0.3, batch=60)
     said, right = 1 / (1 + np.exp(-logits.flatten(1).double().numpy())) >= 0.3, on.numpy()
     both = said & right
+    exact = (said == right).all(1).mean()
+    assert found.exact_match is not None
+    assert found.exact_match.value == close(exact)
+    f1 = 2 * both.sum(0) / (said.sum(0) + right.sum(0))
+    assert found.macro_f1 == close(f1.mean())
+    assert found.micro_f1 == close(2 * both.sum() / (said.sum() + right.sum()))
+    assert [row.f1 for row in found.classes] == [close(one) for one in f1]
     assert (found.kind, found.accuracy, found.ece, found.confusions) == ("labels", None, None, ())
     assert found.micro_precision == close(both.sum() / said.sum())
     assert found.micro_recall == close(both.sum() / right.sum())
@@ -192,7 +199,7 @@ def test_folders_a_file_a_mapping_and_a_list_say_the_same(shapes: Path, tmp_path
     ([0, 1], CannotRunError, "has 2 entries, but there are 3 images"),
     (["0", "1", "99"], CannotRunError, "'99' is not among the 12 classes"),
     ([0, 1, -1], CannotRunError, "'-1' is not among"),
-    ([0, 1, [2, 3]], CannotRunError, "does not give one class for '2'"),
+    ([0, 1, []], CannotRunError, "does not give one class for '2'"),
     ({"0": 1, "2": 1}, CannotRunError, "has no entry for '1'"),
     ("folders", UsageError, "is not in a folder"),
     (7, UsageError, "cannot be of type int"),
@@ -233,3 +240,91 @@ def test_columns_of_0_and_1_are_those_of_the_classes_above_them(tmp_path):
     file.write_text("a.png,1,0,0\n")
     with pytest.raises(CannotRunError, match="names a class twice"):
         read_truth(file)
+
+
+def test_classes_without_images_are_not_in_the_means_of_labels(logits: Tensor) -> None:
+    found = judged(logits[:3], [[0, 1], [1], []], scores="sigmoid")
+    mine = [row for row in found.classes if row.n]
+    assert [row.index for row in mine] == [0, 1]
+    assert found.macro_recall == close(sum(row.recall or 0 for row in mine) / 2)
+    assert found.macro_precision == close(sum(row.precision or 0 for row in mine) / 2)
+    assert found.macro_f1 == close(sum(row.f1 or 0 for row in mine) / 2)
+
+
+_LABELS = ["red", "round", "traffic light", "noisy"]
+_MEANT = {"a.png": ("red", "round"), "b.png": (), "c.png": ("noisy",)}
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("t.csv", "image,labels\na.png,red|round\nb.png,\nc.png,noisy\n"),
+    ("t.csv", "a.png,red;round\nb.png,\nc.png,noisy\n"),
+    ("t.csv", 'filename,tags\na.png,"red, round"\nb.png,\nc.png,noisy\n'),
+    ("t.csv", "a.png,red round\nb.png,\nc.png,noisy\n"),
+    ("t.csv", "a.png,red,round\nb.png,\nc.png,noisy\n"),
+    ("t.csv", "a.png,red\na.png,round\nb.png,\nc.png,noisy\n"),
+    ("t.csv", "file_name,red,round,traffic light,noisy\na.png,1,1,0,0\nb.png,0,0,0,0\nc.png,0,0,0,1\n"),
+    ("t.csv", "image,red,round,noisy\na.png,1.0,1.0,0.0\nb.png,0.0,0.0,0.0\nc.png,0.0,0.0,1.0\n"),
+    ("t.csv", "Image_Path,red,round,noisy\na.png,True,True,\nb.png,False,False,False\nc.png,,,True\n"),
+    ("t.csv", "a.png,\"['red', 'round']\"\nb.png,[]\nc.png,['noisy']\n"),
+    ("t.csv", "image;labels\na.png;RED|Round\nb.png;\nc.png;noisy\n"),
+    ("t.tsv", "image\tlabels\na.png\tred,round\nb.png\t\nc.png\tnoisy\n"),
+    ("t.json", '{"a.png": ["red", "round"], "b.png": [], "c.png": "noisy"}'),
+    ("t.json", '{"a.png": "red|round", "b.png": [], "c.png": ["noisy"]}'),
+    ("t.json", '[{"file_name": "a.png", "labels": ["red", "round"]}, {"file_name": "b.png", "labels": []},'
+               ' {"file_name": "c.png", "labels": "noisy"}]'),
+    ("t.json", '[{"image": "a.png", "label": "red"}, {"image": "a.png", "label": "round"},'
+               ' {"image": "b.png", "label": []}, {"image": "c.png", "label": "noisy"}]'),
+])  # fmt: skip
+def test_files_of_several_labels_are_read_alike(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    found = read_truth(tmp_path / name).taken_apart(_LABELS)
+    assert found.by_name is not None
+    assert {image: tuple(map(str.lower, words)) for image, words in found.by_name.items()} == _MEANT
+    assert found.has_several
+
+
+@pytest.mark.parametrize("word", ["traffic light", "red,white", "red|blue", "2021"])
+def test_a_word_is_left_whole_if_it_is_a_label_or_its_parts_are_not(word: str) -> None:
+    assert read_truth([word]).taken_apart([*_LABELS, "red,white"]).in_order == [(word,)]
+
+
+def test_several_labels_of_a_tenth_of_the_images_are_no_mistake(logits: Tensor) -> None:
+    assert judged(logits[:9], [[0, 1], *range(8)]).kind == "labels"
+    with pytest.raises(CannotRunError, match="does not give one class for '0'"):
+        ms.predict(Says(), logits[:11], truth=[[0, 1], *range(10)])
+    with pytest.raises(CannotRunError, match="scores of the model sum to 1"):
+        ms.predict(nn.Sequential(Says(), nn.Softmax(1)), logits[:2], truth=[[0, 1], [2]])
+
+
+class Squashes(nn.Module):
+    def __init__(self, how: Any) -> None:
+        super().__init__()
+        self.squash, self.how = nn.Sigmoid(), how
+        self.layer = nn.Linear(C, C)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.how(self, self.layer(x.flatten(1)))
+
+
+@pytest.mark.parametrize(("how", "is_sigmoid"), [
+    (lambda net, y: torch.sigmoid(y), True),
+    (lambda net, y: y.sigmoid().clamp(1e-6, 1 - 1e-6), True),
+    (lambda net, y: net.squash(y), True),
+    (lambda net, y: {"features": y, "logits": torch.sigmoid(y).float()}, True),
+    (lambda net, y: torch.cat([torch.sigmoid(part) for part in y.split(3, 1)], 1), True),
+    (lambda net, y: torch.sigmoid(y) * 0.5, False),
+    (lambda net, y: y * torch.sigmoid(y), False),
+    (lambda net, y: torch.cat([y[:, :1].sigmoid(), y[:, 1:].clamp(0, 1)], 1), False),
+    (lambda net, y: y.clamp(0, 1), False),
+    (lambda net, y: 0.5 + y.tanh() / 2, False),
+])  # fmt: skip
+def test_the_probabilities_of_a_sigmoid_are_no_logits(logits: Tensor, how: Any, is_sigmoid: bool) -> None:
+    net = Squashes(how).eval()
+    record = ms.predict(net, logits[:5], top=C)
+    assert record.activation == ("sigmoid" if is_sigmoid else "softmax")
+    if is_sigmoid:
+        with torch.no_grad():
+            said = net(logits[:5])
+        said = said["logits"] if isinstance(said, dict) else said
+        for one, row in zip(record.predictions, said, strict=True):
+            assert [guess.score for guess in one.top] == close(row.sort(descending=True).values.tolist())

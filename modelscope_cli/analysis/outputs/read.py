@@ -28,6 +28,7 @@ from modelscope_cli.analysis.outputs.output_kinds import (
 from modelscope_cli.analysis.outputs.vectors import DepthMaps, Vectors
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.selection import made_by_sigmoid
 from modelscope_cli.inputs.model_config import ConfiguredOutputs, configured_outputs, ends_in_sigmoid, yolo_of
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.naming import dtype_name, with_article
@@ -42,7 +43,7 @@ _OF_NUMBERS = re.compile("regress|keypoint|landmark|embed", re.IGNORECASE)
 # Why rows of scores are read as probabilities.
 _WHY = {
     "softmax": "probabilities, as no value is negative and each row sums to 1",
-    "sigmoid": "probabilities, as a sigmoid is the last layer",
+    "sigmoid": "probabilities, as the model ends with a sigmoid",
 }
 # Dimensions of the tensor that is read as each kind.
 _DIMENSIONS = {"classes": (2,), "segmentation": (4, 5), "depth": (3, 4), "embedding": range(1, 9)}
@@ -96,7 +97,7 @@ class OutputReader:
         if self.wanted in ("auto", "segmentation") and (pixels := _masks_of_queries(leaves)) is not None:
             return ModelOutput("masks_queries_logits", pixels, leaves)
         kind, why = self._kind(path, main, args)
-        part = self._part(kind, main, path)
+        part = self._part(kind, main, path, args)
         self._check_rows(len(part), n_images, "x".join(map(str, main.shape)))
         read_scores: Callable[[], Scores] | None = None
         if part.kind == "vectors" and main.ndim in (2, 4, 5):
@@ -105,7 +106,7 @@ class OutputReader:
 
     def kind_of(self, path: str, tensor: Tensor, args: Any) -> str:
         """Return what one tensor of an output is: `classes`, `pixels`, `depth` or `vectors`."""
-        return self._part(self._kind(path, tensor, args)[0], tensor, path).kind
+        return self._part(self._kind(path, tensor, args)[0], tensor, path, args).kind
 
     def _main(self, leaves: Leaves) -> tuple[str, Tensor]:
         """Return the main output: of the wanted kind the first with its dimensions."""
@@ -132,9 +133,9 @@ class OutputReader:
             "--output-kind segmentation" if is_map else f"leave out --output-kind {self.wanted}",
         )
 
-    def _part(self, kind: str, tensor: Tensor, path: str = "") -> OutputPart:
+    def _part(self, kind: str, tensor: Tensor, path: str, args: Any) -> OutputPart:
         if kind == "classes":
-            ending = self._values_of(path, tensor)
+            ending = self._values_of(path, tensor, args)
             has_several = self._stated.has_several_labels or ending == "sigmoid"
             return ClassScores(logits_of(tensor, ending), ending, has_several)
         if kind == "segmentation":
@@ -151,13 +152,13 @@ class OutputReader:
         is_row = tensor.ndim == 2 and tensor.shape[1] > 1 and not is_features(path)
         kind = type(self.module).__name__
         if is_row and not stated.has_no_classes:
-            values = "" if stated.n_classes else self._values_of(path, tensor)
+            values = "" if stated.n_classes else self._values_of(path, tensor, args)
             if values == "unit":
                 return "embedding", "rows of length 1"
             if not (values or stated.n_classes or self.categories) and _OF_NUMBERS.search(kind):
                 return "embedding", f"rows of {with_article(kind)}"
             return "classes", _WHY.get(values, "")
-        if tensor.ndim == 2 and not is_features(path) and self._values_of(path, tensor) == "sigmoid":
+        if tensor.ndim == 2 and not is_features(path) and self._values_of(path, tensor, args) == "sigmoid":
             return "classes", _WHY["sigmoid"]
         if name == "predicted_depth":
             return "depth", ""
@@ -175,7 +176,7 @@ class OutputReader:
             return "embedding", ""
         return self._dense(tensor, image.shape[1], path)
 
-    def _values_of(self, path: str, tensor: Tensor) -> str:
+    def _values_of(self, path: str, tensor: Tensor, args: Any) -> str:
         """Return what rows of numbers are: `unit` vectors, probabilities of a `softmax` or `sigmoid`, or ``.
 
         The values of the first batch decide, also for later ones and those of a changed model; a tensor on the
@@ -184,7 +185,9 @@ class OutputReader:
         if tensor.is_meta:
             return ""
         if path not in self._rows:
-            self._rows[path] = _values_in(self.module, tensor.detach())
+            self._rows[path] = _values_in(
+                self.module, tensor.detach(), partial(made_by_sigmoid, self.module, args, path)
+            )
         return self._rows[path]
 
     def _dense(self, tensor: Tensor, n_in: int, path: str) -> tuple[str, str]:
@@ -261,7 +264,7 @@ def _masks_of_queries(leaves: Leaves) -> PixelScores | None:
     return PixelScores(shares.clamp_min(1e-12).log())
 
 
-def _values_in(module: nn.Module, rows: Tensor) -> str:
+def _values_in(module: nn.Module, rows: Tensor, is_of_sigmoid: Callable[[], bool]) -> str:
     """Return `unit`, `softmax`, `sigmoid` or `` for rows of numbers, `(N, C)`."""
     values, slack = rows.cpu().double(), 1e-5 + 8 * torch.finfo(rows.dtype).eps
     is_positive, has_sums = values >= 0, (values.sum(1) - 1).abs() < slack
@@ -270,7 +273,7 @@ def _values_in(module: nn.Module, rows: Tensor) -> str:
     is_softmax, is_unit, is_inside = torch.stack(checks).tolist()
     if rows.shape[1] > 1 and (is_softmax or is_unit):
         return "softmax" if is_softmax else "unit"
-    return "sigmoid" if is_inside and ends_in_sigmoid(module) else ""
+    return "sigmoid" if is_inside and (ends_in_sigmoid(module) or is_of_sigmoid()) else ""
 
 
 def _ending(module: nn.Module, tensor: Tensor) -> str:

@@ -39,12 +39,7 @@ class Evaluator:
     """Compares the predictions for images with the truth."""
 
     def __init__(
-        self,
-        truth: GivenTruth,
-        subject: Subject,
-        categories: Sequence[str] | None,
-        scoring: Scoring,
-        threshold: float,
+        self, truth: GivenTruth, subject: Subject, categories: Sequence[str] | None, threshold: float
     ) -> None:
         """Find the truth of every image before the model runs."""
         requested, inputs = subject.given, subject.inputs
@@ -58,22 +53,22 @@ class Evaluator:
         names = [file.name for file in files] or [str(number) for number in range(inputs.n_listed)]
         self.truth, self._words = truth, truth.of_images(names)
         self._names = names
-        self._categories, self._scoring, self._threshold = categories, scoring, threshold
+        self._categories, self._threshold = categories, threshold
         self._sums: OfClasses | OfLabels | None = None
         self._n_images = self._n_not_numbers = 0
         self._not_numbers: tuple[str, ...] = ()
 
-    def look(self, answer: ModelOutput, batch: Batch, first: int) -> EvaluatedBatch | None:
+    def look(self, answer: ModelOutput, batch: Batch, first: int, scoring: Scoring) -> EvaluatedBatch | None:
         """Compare the predictions for a batch with the truth. `first`: number of its first image.
 
         Return None if the output is not scores of classes and the truth was only found in the names of folders.
         """
-        if self.truth.is_auto and answer.main.kind != "classes":
+        if self.truth.is_auto and (answer.main.kind != "classes" or scoring.activation != "softmax"):
             return None
         check_output("predict --truth", answer)
         main, here = answer.main, batch.numbers or range(first, first + len(answer))
-        sums, logits = self._sums_of(main.n_classes or 0), main.tensor()
-        scores = probabilities(logits.double(), self._scoring.activation, self._scoring.temperature)
+        sums, logits = self._sums_of(main.n_classes or 0, scoring), main.tensor()
+        scores = probabilities(logits.double(), scoring.activation, scoring.temperature)
         is_number = ~scores.flatten(1).isnan().any(1)
         kept = [n for n, is_kept in zip(here, is_number.tolist(), strict=True) if is_kept]
         judged = sums.look(
@@ -81,8 +76,8 @@ class Evaluator:
         )
         return replace(judged, not_numbers=tuple(self._names[n] for n in here if n not in kept))
 
-    def add(self, judged: EvaluatedBatch) -> None:
-        sums = self._sums_of(judged.n_classes)
+    def add(self, judged: EvaluatedBatch, scoring: Scoring) -> None:
+        sums = self._sums_of(judged.n_classes, scoring)
         if judged.n_images:
             sums.add(judged)
         self._n_images += judged.n_images
@@ -114,19 +109,20 @@ class Evaluator:
         """Return the hash of the truth of all images, in their order."""
         return hashlib.sha256(json.dumps(self._words).encode()).hexdigest()
 
-    def _sums_of(self, n_classes: int) -> "OfClasses | OfLabels":
+    def _sums_of(self, n_classes: int, scoring: Scoring) -> "OfClasses | OfLabels":
         if self._sums is None:
-            self._sums = self._begin(n_classes)
+            self._sums = self._begin(n_classes, scoring)
         return self._sums
 
-    def _begin(self, n_classes: int) -> "OfClasses | OfLabels":
+    def _begin(self, n_classes: int, scoring: Scoring) -> "OfClasses | OfLabels":
         if n_classes < 2:
             message = "the model outputs one value per image, but '--truth' needs two classes or more"
             raise CannotRunError(message, "leave out --truth")
         names = ClassNames(self._categories, n_classes)
-        indices = names.find((word for words in self._words for word in words), self.truth.name)
-        if self._scoring.activation == "sigmoid":
-            return OfLabels(names, indices, self._scoring, self._threshold)
+        words = {word for words in self._words for word in words}
+        indices = names.find([*self.truth.columns, *sorted(words, key=str)], self.truth.name)
+        if scoring.activation == "sigmoid":
+            return OfLabels(names, indices, scoring, self._threshold)
         ambiguous = [
             name
             for name, words in zip(self._names, self._words, strict=True)
@@ -136,7 +132,7 @@ class Evaluator:
             images = some(map(repr, ambiguous))
             message = f"{self.truth.name} does not give one class for {images}, but softmax predicts one"
             raise CannotRunError(message, "--scores sigmoid   predicts several classes or none")
-        return OfClasses(names, indices, self._scoring)
+        return OfClasses(names, indices, scoring)
 
 
 class _MetricSums:
@@ -182,14 +178,16 @@ class OfClasses(_MetricSums):
 
     def report(self, n_images: int) -> tuple[TruthReport, list[int]]:
         worst, numbers = self._worst.ranked()
+        precision, recall, f1 = self._counts.means((self._counts.n + self._counts.predicted) > 0)
         has_top5 = self._names.n_classes > 5
         return TruthReport(
             kind="classes",
             images=n_images,
             accuracy=Share.of(int(self._counts.correct.sum()), n_images),
             top5_accuracy=Share.of(self._n_in_top5, n_images) if has_top5 else None,
-            macro_precision=self._counts.precision(),
-            macro_recall=self._counts.recall(),
+            macro_precision=precision,
+            macro_recall=recall,
+            macro_f1=f1,
             ece=self._calibration.error(),
             bins=self._calibration.bins(),
             classes=self._counts.classes(self._names),
@@ -206,7 +204,7 @@ class OfLabels(_MetricSums):
         self, names: ClassNames, indices: dict[Any, int], scoring: Scoring, threshold: float
     ) -> None:
         super().__init__(names, indices, scoring)
-        self._threshold = threshold
+        self._threshold, self._n_exact = threshold, 0
 
     def look(
         self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
@@ -229,6 +227,7 @@ class OfLabels(_MetricSums):
         return EvaluatedBatch(logits.shape[1], len(found), found)
 
     def add(self, judged: EvaluatedBatch) -> None:
+        self._n_exact += sum(one.truth == one.predicted for one in judged.images)
         shape = torch.Size((len(judged.images), judged.n_classes))
         truth = _flags([one.truth for one in judged.images], shape)
         self._counts.add_labels(truth, _flags([one.predicted for one in judged.images], shape))
@@ -237,15 +236,18 @@ class OfLabels(_MetricSums):
 
     def report(self, n_images: int) -> tuple[TruthReport, list[int]]:
         (worst, numbers), counts = self._worst.ranked(), self._counts
-        correct = int(counts.correct.sum())
-        has_any = bool(counts.occurs.any())
+        correct, n_true, n_told = (int(one.sum()) for one in (counts.correct, counts.n, counts.predicted))
+        precision, recall, f1 = counts.means(counts.n > 0)
         return TruthReport(
             kind="labels",
             images=n_images,
-            macro_precision=counts.precision() if has_any else None,
-            macro_recall=counts.recall() if has_any else None,
-            micro_precision=ratio(correct, int(counts.predicted.sum())),
-            micro_recall=ratio(correct, int(counts.n.sum())),
+            exact_match=Share.of(self._n_exact, n_images),
+            macro_precision=precision,
+            macro_recall=recall,
+            macro_f1=f1,
+            micro_precision=ratio(correct, n_told),
+            micro_recall=ratio(correct, n_true),
+            micro_f1=ratio(2 * correct, n_told + n_true),
             classes=counts.classes(self._names),
             worst=worst,
         ), numbers

@@ -1,6 +1,7 @@
 """Sums of predictions against the truth, sized by the number of classes and not of images."""
 
 import heapq
+import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +59,7 @@ class ClassNames:
         return self._exact.get(word) or self._folded.get(word.casefold()) or []
 
     def find(self, words: Iterable[Word], source: str) -> dict[Word, int]:
-        """Return the index of every named class. `who`: the source of the names, for a message."""
+        """Return the index of every named class. `source`: of the names, for a message."""
         index_of: dict[Word, int] = {}
         unknown: list[Word] = []
         for word in dict.fromkeys(words):
@@ -81,11 +82,13 @@ class ClassNames:
         near = nearest(str(words[0]), self.labels)
         verb = "is" if len(words) == 1 else "are"
         message = f"{source}: {named} {verb} not among the {self.n_classes} classes of the model"
-        if not self.labels:
-            message += ", which have no labels"
+        message += "" if self.labels else ", which have no labels"
         hint = "leave out --truth   --labels FILE names the classes, one per line, as the truth does"
-        if not self.labels and len(words) == self.n_classes:
-            names = shlex.quote(",".join(sorted(map(str, words))))
+        parts = {part for word in words for part in re.split("[|;,]", str(word))}
+        if self.labels:
+            hint = f"leave out --truth   or give lines such as IMAGE,{'|'.join(self.labels[:2])}"
+        elif len(parts) == self.n_classes:
+            names = shlex.quote(",".join(map(str, words) if len(words) == len(parts) else sorted(parts)))
             hint = f"--labels {names}   if this is the order of the classes"
         return CannotRunError(message + (f": {near}" if near else ""), hint)
 
@@ -117,26 +120,24 @@ class ClassCounts:
         self.predicted += predicted.sum(0)
         self.correct += (truth & predicted).sum(0)
 
-    # All three means are over the classes that occur in the truth or in a prediction, as scikit-learn's are.
-    def precision(self) -> float:
-        """Return the mean over the classes; 0 for one that is never predicted."""
-        return float((self.correct / self.predicted.clamp_min(1).double())[self.occurs].mean())
+    def means(self, counted: Tensor) -> tuple[float | None, ...]:
+        """Return mean precision, recall and F1 of the flagged classes, `(classes,)` bool; None of none.
 
-    def recall(self) -> float:
-        """Return the mean over the classes; 0 for one that is never true."""
-        return float((self.correct / self.n.clamp_min(1).double())[self.occurs].mean())
-
-    @property
-    def occurs(self) -> Tensor:
-        """Which classes are true or predicted at least once, `(classes,)` bool."""
-        return (self.n + self.predicted) > 0
+        As in scikit-learn, the precision of a class that is never predicted is 0, and the recall of one never true.
+        """
+        n, told, right = (one[counted].double() for one in (self.n, self.predicted, self.correct))
+        shares = (right / told.clamp_min(1), right / n.clamp_min(1), 2 * right / (told + n).clamp_min(1))
+        return tuple(float(share.mean()) if len(share) else None for share in shares)
 
     def classes(self, names: ClassNames) -> tuple[ClassQuality, ...]:
         """Return one row per class, in their order."""
         counts = zip(self.n.tolist(), self.predicted.tolist(), self.correct.tolist(), strict=True)
+        rows = (
+            (n, told, right, ((right, told), (right, n), (2 * right, told + n))) for n, told, right in counts
+        )
         return tuple(
-            ClassQuality(index, names.label(index), n, told, right, ratio(right, told), ratio(right, n))
-            for index, (n, told, right) in enumerate(counts)
+            ClassQuality(index, names.label(index), n, told, right, *(ratio(*pair) for pair in pairs))
+            for index, (n, told, right, pairs) in enumerate(rows)
         )
 
     def confusions(self, names: ClassNames) -> tuple[Confusion, ...]:

@@ -61,12 +61,12 @@ def predict(
             the model's input size.
         top: how many classes or boxes to print per image: by default 5, or 1 for several images.
         scores: softmax: exactly one class per image; the scores sum to 1. sigmoid: several classes or none, each
-            scored independently. auto: sigmoid if the model specifies it, otherwise softmax.
+            scored independently. auto: sigmoid if the model or the truth has several, else softmax.
         threshold: with sigmoid, the score from which a class counts as predicted; 0.5 by default.
         temperature: divide the logits by this; above 1 makes the model less confident.
         truth: compare the predictions with the truth. folders: each folder has the name of a class, a label or an
             index; auto does so if all folders are labels. FILE: lines of image,class or JSON {image: class}; with
-            several labels image,class,class. In Python also such a mapping, or a list of classes in the order of
+            several labels image,class|class. In Python also such a mapping, or a list of classes in the order of
             the images: a label, in any case, or an index; for several labels a list of them. The record then has no
             predictions, except with auto.
         hook: changes to values during the pass, in the syntax of `--hook`.
@@ -93,57 +93,47 @@ def predict(
         needs_weights=given_truth is not None and not given_truth.is_auto,
         progress=progress,
     )
-    activation = choose_activation(scores, threshold, subject.loaded.module)
+    categories, limits = subject.loaded.categories, {"sigmoid": 0.5 if threshold is None else threshold}
+    given_truth = given_truth and given_truth.taken_apart(categories)
+    activation = choose_activation(scores, threshold, subject.loaded.module, given_truth)
     names = subject.labels
     _compare_with(names, subject)
     subject.open()
     interventions = subject.bind().interventions
-    record = PredictRecord(
-        run=subject.run(),
-        predictions=(),
-        activation=activation,
-        temperature=temperature,
-        classes=0,
-        threshold=(0.5 if threshold is None else threshold) if activation == "sigmoid" else None,
-    )
+    record = PredictRecord(subject.run(), (), activation=activation, temperature=temperature, classes=0)
     reader = OutputReader.of(subject.loaded)
-    categories = subject.loaded.categories
-    scoring = Scoring(activation, temperature)
-    judge = (
-        Evaluator(given_truth, subject, categories, scoring, record.threshold or 0.0)
-        if given_truth is not None and given_truth.may_hold(subject.inputs.files, categories, activation)
-        else None
-    )
-    n_done = 0
+    n_done, judge = 0, None
+    if given_truth is not None and given_truth.may_hold(subject.inputs.files, categories, activation):
+        judge = Evaluator(given_truth, subject, categories, limits["sigmoid"])
 
     def see(batch: Batch) -> Predicted:
         nonlocal n_done
         answer = reader.read(session.run(batch.args), batch.args, batch.n_images).settled()
-        answer = _as_predictions(answer, subject, is_logit=scores == "sigmoid")
+        answer = _as_predictions(answer, subject, scores, activation)
+        is_of_several = scores == "auto" and getattr(answer.main, "has_several", False)
+        scoring = Scoring("sigmoid" if is_of_several else activation, temperature)
         subject.check_labels(answer.n_named, unit=answer.named)
         has_rows = judge is None or judge.truth.is_auto or each is not None
-        is_one_enough = answer.kind == "classes" and activation == "softmax" and subject.inputs.n_listed > 1
-        most = top or (1 if is_one_enough else 5)
-        rows = predictions_of(answer, most, categories, batch, n_done, scoring) if has_rows else ()
-        judged = judge.look(answer, batch, n_done) if judge is not None else None
-        drawn = _maps_of(answer, batch, MOST_DRAWN - n_done) if n_done < MOST_DRAWN else ()
-        n_done += len(answer)
+        is_of_one = (answer.kind, scoring.activation) == ("classes", "softmax")
+        most = top or (1 if is_of_one and subject.inputs.n_listed > 1 else 5)
+        first, n_done = n_done, n_done + len(answer)
+        rows = predictions_of(answer, most, categories, batch, first, scoring) if has_rows else ()
         return Predicted(
             answer.kind,
             answer.main.n_classes or 0,
             answer.note,
             in_files(rows, batch, subject.inputs),
-            judged,
+            judge.look(answer, batch, first, scoring) if judge is not None else None,
             look_at(answer, batch.args, scoring),
-            drawn,
+            _maps_of(answer, batch, MOST_DRAWN - first) if first < MOST_DRAWN else (),
+            scoring.activation,
         )
 
     settings = {"top": top, "scores": activation, "threshold": threshold, "temperature": temperature}
     options = {**settings, "labels": names, "truth": judge.words_sha256() if judge is not None else None}
     predictions, maps, best, degenerate = list[Prediction](), list[Tensor](), list[int](), Degenerate()
-    alone = "--hook counts its changes over all batches" if hook else ""
     with (
-        blocks.begin(subject, options, alone),
+        blocks.begin(subject, options, "--hook counts its changes over all batches" if hook else ""),
         HookSession(subject.loaded.module, interventions=interventions) as session,
     ):
         for part in blocks.over("images", see, Predicted):
@@ -152,9 +142,10 @@ def predict(
             degenerate += part.degenerate
             best += best_classes(part.predictions)
             record = replace(record, output=part.output, classes=part.classes or len(categories or ()))
+            record = replace(record, activation=part.activation, threshold=limits.get(part.activation))
             maps += part.maps[: MOST_DRAWN - len(maps)]
             if judge is not None and part.judged is not None:
-                judge.add(part.judged)
+                judge.add(part.judged, Scoring(part.activation, temperature))
             if each is not None:
                 each(replace(record, predictions=part.predictions))
             if each is None or blocks.out is not None:
@@ -213,6 +204,7 @@ class Predicted:
     judged: EvaluatedBatch | None
     degenerate: Degenerate
     maps: tuple[Tensor, ...] = ()  # of the first images, see `OutputPart.drawn`
+    activation: str = "softmax"
 
 
 def _compare_with(names: tuple[str, ...] | None, subject: Subject) -> None:
@@ -227,13 +219,16 @@ def _compare_with(names: tuple[str, ...] | None, subject: Subject) -> None:
         subject.given = replace(given, request=replace(given.request, files=()), images=(), named=named)
 
 
-def _as_predictions(answer: ModelOutput, subject: Subject, *, is_logit: bool) -> ModelOutput:
-    """Return an output as predictions; one value per image is a class that is on or off if it `is_logit`."""
+def _as_predictions(answer: ModelOutput, subject: Subject, scores: str, activation: str) -> ModelOutput:
+    """Return an output as predictions; one value per image is a class that is on or off if `scores` is sigmoid."""
     main = answer.main
     has_texts = subject.given.named is not None
     if last_name(answer.path) == "logits_per_image" and not has_texts:
         message = "the model compares images with texts, but no text is given"
         raise CannotRunError(message, "--labels 'a cat,a dog'   compares the images with these texts")
-    if isinstance(main, Vectors) and main.is_one_value and is_logit:
+    if activation == "sigmoid" and getattr(main, "ending", "") == "softmax":
+        message = "the scores of the model sum to 1, so they are not of independent classes"
+        raise CannotRunError(message, f"leave out {'--truth' if scores == 'auto' else '--scores sigmoid'}")
+    if isinstance(main, Vectors) and main.is_one_value and scores == "sigmoid":
         return replace(answer, main=ClassScores(main.values.reshape(len(main), 1), has_several=True))
     return answer

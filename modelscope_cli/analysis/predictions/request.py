@@ -1,6 +1,7 @@
 """The scoring options of `predict`, checked before torch is imported."""
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.inputs.truth import GivenTruth
 from modelscope_cli.library_types import Module
 from modelscope_cli.records.refusals import check_range, check_word
 
@@ -17,12 +18,15 @@ def check_scoring(
         raise UsageError(f"'--threshold {threshold:g}' needs sigmoid scores", "--scores sigmoid")
 
 
-def choose_activation(scores: str, threshold: float | None, module: Module) -> str:
-    """Return `softmax` or `sigmoid`: as requested, else as the model's configuration or last layer says."""
+def choose_activation(
+    scores: str, threshold: float | None, module: Module, truth: GivenTruth | None = None
+) -> str:
+    """Return `softmax` or `sigmoid`: as requested, else as the model's configuration or last layer says, or a truth
+    of several classes."""
     from modelscope_cli.inputs.model_config import configured_outputs, ends_in_sigmoid
 
     if scores == "auto":
         is_several = configured_outputs(module).has_several_labels or ends_in_sigmoid(module)
-        scores = "sigmoid" if is_several else "softmax"
+        scores = "sigmoid" if is_several or (truth is not None and truth.has_several) else "softmax"
     check_scoring(scores, threshold)
     return scores

@@ -108,15 +108,12 @@ def _outcome(record: CheckRecord) -> str:
 def _unjudged(record: CheckRecord) -> str:
     """Count what was not judged, including unreadable images; empty if everything was."""
     info, n = record.run.input, len(record.unjudged)
-    rules = (
-        f"{n} of {counted(len(record.rules), 'rule')} {'was' if n == 1 else 'were'} not judged" if n else ""
-    )
-    n_broken = info.n_broken if info else 0
-    broken = (
-        f"{n_broken:,} of {counted(info.n_files, 'image')} could not be read" if info and n_broken else ""
-    )
-    cut_short = (one.message for one in record.run.warnings if one.code == "interrupted")
-    return "; ".join(filter(None, [*cut_short, broken, rules]))
+    words = [one.message for one in record.run.warnings if one.code == "interrupted"]
+    if info and info.n_broken:
+        words.append(f"{info.n_broken:,} of {counted(info.n_files, 'image')} could not be read")
+    if n:
+        words.append(f"{n} of {counted(len(record.rules), 'rule')} {'was' if n == 1 else 'were'} not judged")
+    return "; ".join(words)
 
 
 def unjudged_reasons(record: CheckRecord) -> list[str]:

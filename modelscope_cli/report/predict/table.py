@@ -50,7 +50,7 @@ def truth_columns() -> dict[str, tuple[Column, ...]]:
         "classes": (
             *field_columns(ClassQuality, "index"),
             _words("label", "label", lambda r: r.label or str(r.index)),
-            *field_columns(ClassQuality, "n predicted correct precision recall"),
+            *field_columns(ClassQuality, "n predicted correct precision recall f1"),
         ),
         "confusions": (
             *field_columns(Confusion, "truth"),
@@ -116,7 +116,7 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
             facts.append(
                 (table, f"{len(report.worst)} of {wrong:,} misclassified images shown, the highest scores")
             )
-    if report.accuracy is not None and table == MEASURES:
+    if table == MEASURES:
         facts.append(("low, high", "95 % confidence interval"))
     sure = sum(one.confidence > _SURE for one in report.worst)
     if sure and report.accuracy is not None and report.accuracy.value > _MOSTLY:
@@ -128,7 +128,8 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
         facts.append(("calibration", ece))
     missing = sum(row.n == 0 for row in report.classes)
     if missing:
-        facts.append(("not seen", f"{missing} of {len(report.classes)} classes have no image"))
+        left_out = ", and are not in the means" * (report.kind == "labels" and table == MEASURES)
+        facts.append(("not seen", f"{missing} of {len(report.classes)} classes have no image{left_out}"))
     nothing = {"worst": "no image is misclassified", "confusions": "no class is confused with another"}
     facts += [] if n_rows else [(table, nothing[table])]
     return tuple(facts)
@@ -194,15 +195,12 @@ def _calibrated(truth: TruthReport) -> str:
 
 def _doctor_answer(record: DoctorRecord) -> str:
     *others, meant = record.variations
-    best, n_changed = (
-        max(record.variations, key=lambda row: row.accuracy or 0),
-        sum(row.changed > 0 for row in others),
-    )
+    best = max(record.variations, key=lambda row: row.accuracy or 0)
+    n_changed = sum(row.changed > 0 for row in others)
     accuracy = meant.accuracy if record.other_order is None else None  # known, and with these labels
     if accuracy is not None and best.accuracy == accuracy:
-        return (
-            f"yours is best: {numbers.percent(accuracy)} right; none of {len(others)} variations does better"
-        )
+        right = numbers.percent(accuracy)
+        return f"yours is best: {right} right; none of {len(others)} variations does better"
     if not n_changed:
         predictions = counted(record.images, "prediction")
         return f"None of {len(others)} variations changes any of {predictions}"
@@ -231,19 +229,13 @@ def doctor_columns(images: int = 0) -> tuple[Column, ...]:
 
 def doctor_sheet(record: DoctorRecord) -> Sheet:
     """Return the variations, the most harmful first."""
+    told = ("other order", record.other_order), ("left out", record.left_out)
+    known = (("verdict", _doctor_answer(record)), ("reference", record.meant))
     return Sheet(
         title=headline(record.run, record.images),
         columns=doctor_columns(record.images),
         rows=record.variations,
-        facts=(
-            ("verdict", _doctor_answer(record)),
-            ("reference", record.meant),
-            *(
-                (name, why)
-                for name, why in (("other order", record.other_order), ("left out", record.left_out))
-                if why
-            ),
-        ),
+        facts=(*known, *((name, why) for name, why in told if why)),
         is_dim=lambda row: not row.affected,
         is_bad=lambda row: row.changed > 0,
     )
