@@ -44,9 +44,11 @@ def fine_tuned(model):
     return model.state_dict()
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("n", [1, 40, 64 * 64 * 9])
-@pytest.mark.parametrize("is_b", [False, True])
+@pytest.mark.parametrize(
+    ("bad", "n", "is_b"),
+    [(float("nan"), 1, False), (float("inf"), 40, True), (-float("inf"), 64 * 64 * 9, False),
+     (float("nan"), 64 * 64 * 9, True)],
+)  # fmt: skip
 def test_values_that_are_not_finite_come_first_and_such_a_weight_has_no_relation(bad, n, is_b):
     a, name = made("resnet", 5, 0).state_dict(), "layer1.0.conv2.weight"
     b = {key: value + 1e-4 * value.std() if value.ndim > 1 else value for key, value in a.items()}

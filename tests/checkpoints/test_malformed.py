@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-N_MUTANTS = 300
+N_MUTANTS = 150
 MUTANTS = Path(__file__).with_name("mutants.py")
 
 

@@ -18,7 +18,7 @@ READERS = [
 ]
 WRITERS = [
     *("rules -o pipe.json", "weights {samples}/sick.safetensors --convert pipe.safetensors"),
-    *("stats {star} {tiny} -l head --plot pipe.png"),
+    "stats {star} {tiny} -l head --plot pipe.png",
     *("featuremaps {star} {tiny} --save-tensors pipe.safetensors", "grads {star} {tiny} --out pipe.json"),
     "stats {star} {tiny} --hook save=pipe.safetensors@head",
 ]
