@@ -102,9 +102,8 @@ class ForwardError(CannotRunError):
         shapes = " and ".join(str(list(shape)) for shape in input_shapes)
         inputs_note = f", given {shapes}" if shapes else ""
         command = next(iter({*invocation().argv[:1]} - {"train", "lrfind"}), "summary")  # these take no input
-        hint = (
-            f"modelscope {command} --help   shows how to give another input (--input, --input-shape, --batch)"
-        )
+        options = "(--input, --input-shape, --batch)"
+        hint = f"modelscope {command} --help   shows how to give another input {options}"
         if (failed := failed_device(error)) is not None:
             reason, hint = failed
         elif "on the same device" in reason:
@@ -173,9 +172,8 @@ def _refuse(layers: Iterable[tuple[Layer, nn.Module]]) -> None:
     """Refuse layers that cannot be observed: TorchScript, and lazy ones."""
     for layer, module in layers:
         if isinstance(module, torch.jit.ScriptModule):
-            message = (
-                f"{layer.name or 'the model'} ({layer.type}) is TorchScript, which hooks cannot reach into"
-            )
+            name = layer.name or "the model"
+            message = f"{name} ({layer.type}) is TorchScript, which hooks cannot reach into"
             raise CannotRunError(message, "give the Python module that it was made from, as FILE.py:NAME")
         if any(map(is_lazy, (*module.parameters(recurse=False), *module.buffers(recurse=False)))):
             message = f"layer '{layer.name}' ({layer.type}) has no shape before the model's first run"
@@ -414,6 +412,6 @@ class HookSession:
         is_one_dict = isinstance(args, tuple) and len(args) == 1 and isinstance(args[0], dict)
         if is_one_dict and isinstance(error, TypeError | KeyError | AttributeError):
             name = next(iter(inspect.signature(self.model.forward).parameters))
-            way = f"passes one tensor instead of a dict of all inputs, '{name}'"
-            raised.hint = f"--input {name}=1,3,224,224   {way}"
+            raised.message += f" (it was given a dict of {', '.join(map(repr, next(iter(args))))})"
+            raised.hint = f"--input {name}=FILE.pt   holds what the forward takes, such as a tuple of tensors"
         return raised

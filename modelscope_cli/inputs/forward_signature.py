@@ -72,6 +72,8 @@ def check_call(module: nn.Module, args: Arguments, file: str | None = None) -> N
         of_order = f"{what} takes {counted(len(ordered), 'argument')} in order, not {len(args)}"
         if not (problem or file or invocation().argv):
             raise UsageError(f"{of_order} as in a tuple", "give the images alone, without labels")
+        if len(ordered) == 1 and file:
+            raise UsageError(of_order, f"--input {shlex.quote(f'{ordered[0]}={file}')}   as one tuple")
         problem = problem or of_order
     text = next((arg for name, arg in zip(ordered, args, strict=False) if name == _TEXT), None)
     if any(tensor.is_floating_point() for _, tensor in tensors_in(text)):
@@ -95,17 +97,16 @@ def suggestion(
     image = (1, *(configured_shape(module) or (3, 224, 224)))
     names = [*dict.fromkeys((*names, *(natural_named(module, 1) or ())))] or [*parameters, "NAME"][:1]
     words = []
-    is_simple = module is not None and not specs and not any(_is_text(p) for p in parameters.values())
-    taken = shapes_taken(module, names, image) if module is not None and is_simple else {}
+    is_text = any(_is_text(p) for p in parameters.values())
+    taken = shapes_taken(module, names, image) if module is not None and not is_text else {}
     for name in names:
         value = (specs or {}).get(name)
         spec = value[0] if isinstance(value, list) and value else value
         if not isinstance(spec, str):
             is_text = name in parameters and _is_text(parameters[name])
             shape = tuple(getattr(spec, "shape", ())) or taken.get(name, image)
-            spec = (
-                "int64:1,16" if is_text else (file if len(shape) > 2 else None) or ",".join(map(str, shape))
-            )
+            usual = file if file and len(shape) > 2 else ",".join(map(str, shape))
+            spec = "int64:1,16" if is_text else usual
             file = None if spec == file else file
         words.append(f"--input {shlex.quote(f'{name}={spec}')}")
     return " ".join(words)
@@ -113,10 +114,8 @@ def suggestion(
 
 def _missing(module: nn.Module | None, parameters: Parameters, names: Container[str]) -> str:
     """Say which required arguments are not among these; empty if all are."""
-    missing = [name for name in _required(parameters) if name not in names]
-    return (
-        f"the forward of {type(module).__name__} needs more arguments: {some(missing, 8)}" if missing else ""
-    )
+    missing = some([name for name in _required(parameters) if name not in names], 8)
+    return f"the forward of {type(module).__name__} needs more arguments: {missing}" if missing else ""
 
 
 def _ordered(parameters: Parameters) -> list[str]:

@@ -334,10 +334,7 @@ def _read_specs(name: str, specs: list[str]) -> Any:
     if not any(is_tensor):
         return _ImageFiles(tuple(find_images(specs).files))
     tensors = read_tensors(specs[0])
-    if len(tensors) != 1:
-        message = f"'{specs[0]}' holds {len(tensors)} tensors, but '{name}' takes one"
-        raise CannotRunError(message, "store one tensor per file")
-    return tensors[0]
+    return tensors if isinstance(tensors, dict) else tensors[0] if len(tensors) == 1 else tuple(tensors)
 
 
 def _cut(whole: dict[str, Any], cut: slice) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from modelscope_cli.inputs.tensor_files import (
     is_array,
     open_batch,
     open_tensors,
+    read_tensors,
     suffix_of,
 )
 from modelscope_cli.records.keywords import Keywords, texts
@@ -188,7 +189,10 @@ def open_inputs(
             f"leave out --input-shape {request.shapes[0]}",
         )
     if any(suffix_of(file) in TENSOR_SUFFIXES for file in request.files):
-        return open_tensors(request, target, module)
+        stored = read_tensors(request.files[0]) if len(request.files) == 1 else []
+        if isinstance(stored, dict):
+            return open_named(stored, replace(request, files=()), target, transforms, module)
+        return open_tensors(stored, request, target, module)
     if is_beside_text:
         return _open_beside_text(request.files, request, target, transforms, module)
     if request.files:

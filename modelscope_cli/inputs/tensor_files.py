@@ -28,8 +28,8 @@ def suffix_of(name: str) -> str:
     return Path(name).suffix.lower()
 
 
-def read_tensors(typed: str) -> list[Tensor]:
-    """Return the tensors of a file on the CPU, one per input; safetensors sorted by name."""
+def read_tensors(typed: str) -> list[Tensor] | dict[str, Tensor]:
+    """Return the tensors of a file on the CPU, one per input, or as the dict of a .pt file; safetensors by name."""
     path = Path(typed)
     refuse_endless(path)
     if not os.path.isfile(typed):
@@ -49,7 +49,9 @@ def read_tensors(typed: str) -> list[Tensor]:
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         message = f"'{typed}' cannot be read as {path.suffix.lower()}: {reason}"
         raise CannotRunError(message, f"ls -l {shlex.quote(typed)}") from error
-    for tensor in tensors:
+    if isinstance(tensors, dict) and any("." in name for name in tensors):
+        raise CannotRunError(f"'{typed}' holds weights, not an input", f"--checkpoint {shlex.quote(typed)}")
+    for tensor in tensors.values() if isinstance(tensors, dict) else tensors:
         if not tensor.numel() or not tensor.ndim:
             raise CannotRunError(
                 f"'{typed}' holds a tensor of shape ({by(tensor.shape)}), which is not an input",
@@ -58,12 +60,16 @@ def read_tensors(typed: str) -> list[Tensor]:
     return tensors
 
 
-def _read_pt(path: Path) -> list[Tensor]:
+def _read_pt(path: Path) -> list[Tensor] | dict[str, Tensor]:
     loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
-    tensors = list(loaded) if isinstance(loaded, list | tuple) else [loaded]
+    names = [*loaded] if isinstance(loaded, dict) else []
+    tensors = [*loaded.values()] if names else [*loaded] if isinstance(loaded, list | tuple) else [loaded]
     if not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
-        raise TypeError(f"it holds {with_article(type(loaded).__name__)}, not a tensor or a list of tensors")
-    return [tensor.detach() for tensor in tensors]
+        raise TypeError(
+            f"it holds {with_article(type(loaded).__name__)}, not a tensor or several tensors alone"
+        )
+    tensors = [tensor.detach() for tensor in tensors]
+    return dict(zip(map(str, names), tensors, strict=True)) if names else tensors
 
 
 def _read_npy(path: Path) -> list[Tensor]:
@@ -92,8 +98,10 @@ def _read_safetensors(path: Path) -> list[Tensor]:
 _READERS = {".pt": _read_pt, ".npy": _read_npy, ".npz": _read_npz, ".safetensors": _read_safetensors}
 
 
-def open_tensors(request: InputRequest, target: ModelSide, module: nn.Module | None = None) -> Inputs:
-    """Open a tensor file: one forward, or with `--batch` several along its first dimension.
+def open_tensors(
+    tensors: list[Tensor], request: InputRequest, target: ModelSide, module: nn.Module | None
+) -> Inputs:
+    """Open those of a tensor file: one forward, or with `--batch` several along their first dimension.
 
     For a model that begins with a 3-d convolution `(C, D, H, W)`, or `(D, H, W)` of one channel, is one volume.
     """
@@ -104,7 +112,7 @@ def open_tensors(request: InputRequest, target: ModelSide, module: nn.Module | N
             "store several inputs as the tensors of one .safetensors file",
         )
     (file,) = request.files
-    tensors, first = read_tensors(file), first_layer(module)
+    first = first_layer(module)
     if isinstance(first, nn.Conv3d) and len(tensors) == 1 and tensors[0].ndim in (3, 4):
         volume = tensors[0] if tensors[0].ndim == 4 else tensors[0][None]
         tensors = [volume[None]] if len(volume) == first.in_channels else tensors

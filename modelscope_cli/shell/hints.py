@@ -332,6 +332,7 @@ def _with_options(said: Sequence[str], argv: Sequence[str], message: str) -> lis
     parts = _parts(argv)
     new = [_with_other_items(part, parts, message) for part in _parts([argv[0], *said])]
     values = {one.name: _value(words) for one, words in new if one is not None}
+    keys = {(one.name, _value(words).partition("=")[0]) for one, words in new if one is not None}
     if any(one is None for one, _ in new):
         return None
     names = [one.name for one, _ in parts if one is not None]
@@ -342,14 +343,15 @@ def _with_options(said: Sequence[str], argv: Sequence[str], message: str) -> lis
         word, value = words[0], _value(words)
         key = value.partition("=")[0]
         is_old = bool({"input", "input_shape"} & {*values}) and _is_input(one, word, word in arguments[:1])
+        is_old |= one.name == "size" and "input_shape" in values if one else word in values.values()
         if one is None and [word] == about[:1] and "model" in values and "model" not in names:
             kept.append((None, [values["model"]]))
             new = [part for part in new if part[0] is None or part[0].name != "model"]
             continue
         # Of several with a KEY those of the same one, or of the message.
         if one is not None and one.name in values:
-            is_single = not one.is_repeatable or names.count(one.name) == 1
-            is_old = is_single or f"{key}=" in values[one.name] or value in message or f"'{key}'" in message
+            is_single = not one.is_repeatable or (names.count(one.name) == 1 and "=" not in value)
+            is_old = is_single or (one.name, key) in keys or value in message or f"'{key}'" in message
         at = len(kept) if is_old and at is None else at
         kept += [(one, words)] * (not is_old)
     script = next((n for n, (one, _) in enumerate(kept) if one is None), 0)
@@ -374,7 +376,7 @@ def _with_other_items(new: _Part, parts: Sequence[_Part], message: str) -> _Part
 def _is_input(one: Parameter | None, word: str, is_first: bool) -> bool:
     """Tell whether a part of a line is an image, a tensor or a shape, which another input replaces."""
     if one is not None:
-        return one.name in ("input_shape", "size", "input")
+        return one.name in ("input_shape", "input")
     is_image = not is_first or has_name_of_image(word) or os.path.isdir(word)
     return is_image and os.path.exists(word) and not names_model(word)
 

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from torch import nn
 
 from modelscope_cli.shell import console
 from modelscope_cli.shell.app import run
+from modelscope_cli.shell.hints import filled_in
+from modelscope_cli.shell.overview import COMMANDS
+from modelscope_cli.shell.parameters import options_of
 
 MODELS = """
 from torch import nn
@@ -350,3 +354,18 @@ def test_the_right_items_of_a_list_stay(line, kept, made, monkeypatch, capfd):
     monkeypatch.chdir(made)
     run(shlex.split(line.format(TINY=TINY, LEARN=LEARN)))
     assert f" {kept} " in capfd.readouterr().err.partition("hint: ")[2].replace("\n", " ")
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_a_hint_about_one_option_loses_no_other(command: str) -> None:
+    """Whatever else was typed stays, except what the new option stands in the place of."""
+    options = [*dict.fromkeys(one for one in options_of(command).values() if one.takes_value)]
+    for one, other in permutations((one for one in options if one.name != "model"), 2):
+        typed = [other.names[0], "kept=1" if other.mark == "=" else "kept"]
+        old = [one.names[0], "wrong=1" if one.mark == "=" else "wrong"]
+        value = "new=2" if one.mark == "=" else "new"
+        for argv in ([command, *typed, *old], [command, *old, *typed], [command, *typed]):
+            line = filled_in(f"{one.names[0]} {value}", argv, "'wrong' is not known")
+            assert value in shlex.split(line)
+            is_instead = {"input": "input_shape", "input_shape": "input size"}.get(one.name, f"b_{one.name}")
+            assert set(typed) <= set(shlex.split(line)) or other.name in is_instead.split(), (argv, line)

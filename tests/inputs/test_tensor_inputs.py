@@ -6,6 +6,8 @@ import torch
 from safetensors.torch import save_file
 
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.inputs.from_files import _read
 
 TENSOR = torch.arange(5 * 3 * 4 * 4, dtype=torch.float32).reshape(5, 3, 4, 4)
 
@@ -84,7 +86,7 @@ def write_bad(path, kind):
         case "code":
             path.write_bytes(pickle.dumps(Bomb()))
         case "state dict":
-            torch.save({"weight": TENSOR}, path)
+            torch.save({"conv.weight": TENSOR}, path)
         case "no number":
             torch.save(torch.zeros(0, 3), path)
         case "scalar":
@@ -137,3 +139,11 @@ def test_a_tensor_file_stands_alone(opened, tensor_file, make_picture):
         opened(tensor_file, make_picture())
     with pytest.raises(UsageError, match="two different inputs"):
         opened(tensor_file, shapes=("1,3,8,8",))
+
+
+@pytest.mark.parametrize("stored", [(TENSOR, TENSOR), [TENSOR, TENSOR], {"a": TENSOR, "b": TENSOR}], ids=type)
+def test_a_named_input_may_hold_several_tensors(stored, tmp_path):
+    torch.save(stored, tmp_path / "x.pt")
+    read = _read("batch", str(tmp_path / "x.pt"))
+    assert type(read) is (dict if isinstance(stored, dict) else tuple)
+    assert [tensor.tolist() for _, tensor in tensors_in(read)] == [TENSOR.tolist()] * 2

@@ -45,13 +45,11 @@ class Observation:
     def record(self) -> StatsRecord:
         """Return one row per output of each call, over all forwards; `images` counts along the first dimension."""
         self._observer.settle()
-        activations = sorted(self._observer.activations.values(), key=lambda item: item.call.order)
-        rows = to_rows(activations)
+        rows = to_rows(sorted(self._observer.activations.values(), key=lambda item: item.call.order))
         images = rows[0].numel // max(math.prod(rows[0].shape[1:]) * rows[0].calls, 1) if rows else 0
-        warnings = (
-            [] if rows else [Notice("nothing_observed", "no layer has run inside the `with` block yet")]
-        )
-        return StatsRecord(header("stats", self._loaded, None, 0, warnings), rows, images, self._near_zero)
+        nothing = Notice("nothing_observed", "no layer has run inside the `with` block yet")
+        run = header("stats", self._loaded, None, 0, [] if rows else [nothing])
+        return StatsRecord(run, rows, images, self._near_zero)
 
     def __str__(self) -> str:
         return str(self.record())

@@ -231,8 +231,7 @@ class _Checkup:
     def _forward(self, phase: str = "activations") -> Forward:
         wanted = Wanted(histogram=False, threshold=NEAR_ZERO)
         activations = ActivationObserver(wanted, is_innermost_only=True, is_by_call=True)
-        flow = FlowObserver()
-        norms, spread = NormInputObserver(), OutputDiversity()
+        flow, norms, spread = FlowObserver(), NormInputObserver(), OutputDiversity()
         outputs: dict[Key, Activation] = {}
         answers: list[str] | None = []  # None where the model is not a classifier
         n_images, is_input_finite, stds = 0, True, [0.0]
