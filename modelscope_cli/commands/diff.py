@@ -95,10 +95,11 @@ def diff(
     """Compare two models or checkpoints; exit with 1 if they differ.
 
     Without an input, the weights are compared: tensors that were added, removed, renamed, reshaped, retyped or
-    changed. With images or --input-shape, the outputs of all layers are compared call by call, and the first that
-    diverges is named: both models run side by side, on the input as A expects it, with one activation of each in
-    memory. Two saved results of one command (documents, pages or folders) are compared number by number, with the
-    settings under which they were made. Options such as --b-dtype compare one model under two settings.
+    changed. With images or --input-shape, the outputs of all layers are compared call by call, and the first
+    that diverges is named: both models run side by side, on the input as A expects it, with one activation of
+    each in memory. Of two architectures only the outputs are compared. Two saved results of one command
+    (documents, pages or folders) are compared number by number, with the settings under which they were made.
+    Options such as --b-dtype compare one model under two settings.
 
     Examples:
 
@@ -107,7 +108,7 @@ def diff(
       modelscope diff demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --b-dtype
         bfloat16
 
-      modelscope diff resnet18 resnet34 --weights none --input-shape 1,3,224,224 --plot depth.png
+      modelscope diff resnet18 --weights none --b-seed 1 --input-shape 1,3,224,224 --plot depth.png
 
       modelscope stats resnet18 demo/star.png --weights none -o here.json
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.records.display import Row, column, counter, figure, words
 from modelscope_cli.records.naming import output_label_of
+from modelscope_cli.records.predict import Guess
 from modelscope_cli.records.run import ModelInfo, Record, Shape
 
 FOLDING = 1e-5  # relative to the largest value, or of the relative L2: what folding a norm rounds in float32
@@ -145,6 +146,15 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedPrediction:
+    """An image, by its file or number, and the classes with the highest scores in A and B; `score`: by softmax."""
+
+    image: str
+    a: Guess
+    b: Guess
+
+
+@dataclass(frozen=True, slots=True)
 class DiffTotals:
     """How many rows there are of each status; `compared` have figures."""
 
@@ -187,6 +197,9 @@ class DiffRecord(Record):
         matched_by: for a B that is a program, by what layers were matched; else None.
         causes: why B gives other results; also where they are within the tolerance. Empty where none was shown.
         labels_changed: how many images have another highest output in B; None without images or classes.
+        changed_predictions: these images.
+        sizes: how many innermost layers and parameters A and B have, where they are of two architectures, of which
+            only the outputs are compared; else empty.
     """
 
     document: ClassVar[str] = "diff"
@@ -205,6 +218,8 @@ class DiffRecord(Record):
     matched_by: str | None = None
     causes: tuple[Cause, ...] = ()
     labels_changed: int | None = None
+    changed_predictions: tuple[ChangedPrediction, ...] = ()
+    sizes: tuple[tuple[int, int], ...] = ()
 
     @property
     def rows(self) -> tuple[Difference, ...]:

@@ -1,7 +1,6 @@
 """`diff` with an input: run two models in step, with one output of each in memory at a time."""
 
 import dataclasses
-import shlex
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distance, traits
 from modelscope_cli.analysis.comparison.matching import LayerNames, Matching, match
 from modelscope_cli.analysis.comparison.programs import Program
-from modelscope_cli.analysis.predictions.scores import same_best
+from modelscope_cli.analysis.outputs.output_kinds import main_leaf
+from modelscope_cli.analysis.predictions.scores import same_best, top_guesses
 from modelscope_cli.errors import CannotRunError, refuse_failed_device
 from modelscope_cli.hooks.forward_passes import OutputStream, StreamedOutput
 from modelscope_cli.hooks.layers import list_layers
@@ -23,7 +23,7 @@ from modelscope_cli.inputs.batch import Batch, ModelSide
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.plain_text import in_one_line
-from modelscope_cli.records.diff import LayerDifference
+from modelscope_cli.records.diff import ChangedPrediction, LayerDifference
 from modelscope_cli.records.run import Arguments
 
 Pair = tuple[StreamedOutput | None, StreamedOutput | None]
@@ -135,8 +135,8 @@ class Activations:
     rows: tuple[LayerDifference, ...]  # in execution order
     # The same, with the rows of a B that is a program that the patterns leave out
     examined: tuple[LayerDifference, ...]
-    # Images whose highest output is another class in B; None for outputs without classes
-    labels_changed: int | None = None
+    # The images whose highest output is another class in B; None for outputs without classes
+    changed: tuple[ChangedPrediction, ...] | None = None
     matching: Matching | None = None  # of a B that is a program, which value is which layer's; else None
 
 
@@ -148,6 +148,7 @@ def diff_activations(
     *,
     layers: tuple[str, ...] = (),
     exclude: tuple[str, ...] = (),
+    is_whole_only: bool = False,
     track: Callable[[Iterable[Batch]], Iterator[Batch]] = iter,
 ) -> Activations:
     """Run both models over every batch and compare the outputs of each call of each layer.
@@ -160,16 +161,16 @@ def diff_activations(
         batches: float32 on the CPU, preprocessed for A.
         tolerance: on the relative L2 over all batches.
         layers, exclude: patterns; without any, the innermost layers and the models themselves.
+        is_whole_only: whether to compare nothing but the main output of both, for models with other layers.
 
     A B that is a program is first run once after A, to find the value of every output. The patterns have no part
     in that: what is compared with a layer, and what explains it, depends on all layers.
     """
-    wanted = _wanted(a, b, layers, exclude)
-    if b.program is None:
-        _check_common(a, b)
+    wanted = frozenset({""}) if is_whole_only else _wanted(a, b, layers, exclude)
     rows: dict[tuple[str, int, str], _OutputSums] = {}
     pairing = Pairing(_names(a), _names(b))
-    labels_changed, matching = None, None
+    changed: list[ChangedPrediction] | None = None
+    matching, n_images = None, 0
     with ExitStack() as stack:
         is_whole = wanted is None or b.program is not None
         blocks = {*(wanted or ()), *(_norms_with_layers(a) if b.program is not None else ())}
@@ -180,7 +181,8 @@ def diff_activations(
                 matching = _matched(run_a, a.loaded.module, b, batch.args)
                 pairing = Pairing(_names(a), frozenset(name for name, _, _ in matching.values))
             with closing(run_a(batch.args)) as ours, closing(_pass(run_b, b, matching, batch.args)) as theirs:
-                for x, y in pairing.pairs(ours, theirs):
+                both = (_main(ours), _main(theirs)) if is_whole_only else (ours, theirs)
+                for x, y in pairing.pairs(*both):
                     _add(rows, x, y, matching)
                     if (
                         x is not None
@@ -188,9 +190,11 @@ def diff_activations(
                         and not x.call.name
                         and _are_scores(x.tensor, y.tensor)
                     ):
-                        is_same = same_best(x.tensor, y.tensor)
-                        labels_changed = (labels_changed or 0) + int((~is_same).sum())
+                        names = batch.names or [str(n_images + n) for n in range(len(x.tensor))]
+                        labels = a.loaded.categories or b.loaded.categories
+                        changed = [*(changed or ()), *_changed(x.tensor, y.tensor, names, labels)]
                     del x, y
+            n_images += batch.n_images
             for row in rows.values():
                 row.settle()
     examined = tuple(row.finish(tolerance) for row in rows.values())
@@ -201,7 +205,27 @@ def diff_activations(
             f"no layer of {patterns} is called in the forward pass",
             f"leave out --{'layer' if layers else 'exclude'}",
         )
-    return Activations(shown, examined, labels_changed, matching)
+    return Activations(shown, examined, None if changed is None else tuple(changed), matching)
+
+
+def _main(outputs: Iterator[StreamedOutput]) -> Iterator[StreamedOutput]:
+    """Yield the main output under no name: what one model returns in a dict, another returns as it is."""
+    by_path = {one.path: one for one in outputs if one.tensor.is_floating_point()}
+    if by_path:
+        path, tensor = main_leaf([(path, one.tensor) for path, one in by_path.items()])
+        yield StreamedOutput(by_path[path].call, "", tensor)
+
+
+def _changed(
+    a: Tensor, b: Tensor, names: Sequence[str], labels: Sequence[str] | None
+) -> Iterator[ChangedPrediction]:
+    """Yield the images of which another class is the highest in B."""
+    sides = (one.detach().float().cpu() for one in (a, b))
+    logits = (one.log() if (one >= 0).all() and abs(one.sum(1) - 1).max() < 1e-3 else one for one in sides)
+    firsts = zip(*(top_guesses(one, 1, labels) for one in logits), strict=True)
+    for name, is_same, ((ours,), (theirs,)) in zip(names, same_best(a, b).tolist(), firsts, strict=True):
+        if not is_same:
+            yield ChangedPrediction(name, ours, theirs)
 
 
 def _are_scores(a: Tensor, b: Tensor) -> bool:
@@ -310,12 +334,3 @@ def _layers(side: Side) -> list[Layer]:
 
 def _names(side: Side) -> frozenset[str]:
     return frozenset(layer.name for layer in _layers(side))
-
-
-def _check_common(a: Side, b: Side) -> None:
-    """Refuse architectures without a common layer: every row would be of only one side."""
-    ours, theirs = (_names(side) - {""} or {""} for side in (a, b))
-    if not ours & theirs:
-        name_a, name_b = (side.loaded.info.name for side in (a, b))
-        message = f"'{name_a}' and '{name_b}' have no layer in common, by name: there is nothing to compare"
-        raise CannotRunError(message, f"modelscope summary {shlex.quote(name_b)}")

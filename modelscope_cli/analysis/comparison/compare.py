@@ -2,13 +2,14 @@
 
 import dataclasses
 import hashlib
+import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.activations import Activations, Side, diff_activations
 from modelscope_cli.analysis.comparison.causes import find_causes
@@ -162,7 +163,20 @@ class ModelComparison:
         if not any(row.status not in ("added", "removed") for row in rows):
             names = f"'{a.side.model.name}' and '{b.side.model.name}'"
             message = f"{names} have no tensor in common, by name or by value: there is nothing to compare"
-            raise CannotRunError(message, "give two versions of one model")
+            words = self.invoked.argv
+            if a.side.model.source == b.side.model.source == "file":
+                words = (
+                    "diff",
+                    "NET_A",
+                    "NET_B",
+                    "-c",
+                    a.side.model.name,
+                    "--b-checkpoint",
+                    b.side.model.name,
+                )
+            raise CannotRunError(
+                message, shlex.join(("modelscope", *words, "IMAGE")) + "   compares their outputs"
+            )
         every = {name for row in rows for name in (row.name, row.b_name) if name}
         kept = select_names(every, as_tuple(layer))
         left_out = select_names(every, as_tuple(exclude)) if exclude else set()
@@ -203,10 +217,13 @@ class ModelComparison:
         a, b = (
             describe(side.loaded, side.seed, mode) for side, mode in zip((side_a, side_b), modes, strict=True)
         )
+        params = [{(name, one.shape) for name, one in model.module.named_parameters()} for model in loaded]
+        is_other = 10 * len(params[0] & params[1]) < 6 * max(map(len, params))
+        is_other &= program is None and not layer and not exclude
         tolerance, reason = choose_tolerance(
             self.tolerance,
             [a.dtype, b.dtype],
-            has_other_kernels=program is not None,
+            has_other_kernels=program is not None or is_other,
             is_quantised=is_quantised(loaded[1].module),
         )
         diff = diff_activations(
@@ -216,13 +233,16 @@ class ModelComparison:
             tolerance,
             layers=as_tuple(layer),
             exclude=as_tuple(exclude),
+            is_whole_only=is_other,
             track=lambda batches: by_image(self.progress, batches, "activations", inputs.n_listed),
         )
+        if is_other and diff.rows[0].status == "reshaped":
+            _refuse_outputs(diff.rows[0], loaded[1], python_inputs.request.files)
         values: dict[Key, Tensor] = {}
         if program is not None and self.tolerance is None:
             diff, values = _with_rounding(diff, side_a, side_b, first, tolerance)
         causes: tuple[Cause, ...] = ()  # differences from a requested mode or quantisation need none
-        is_meant = program is None and (a.mode != b.mode or is_quantised(loaded[1].module))
+        is_meant = program is None and (is_other or a.mode != b.mode or is_quantised(loaded[1].module))
         if program is None and a.dtype != b.dtype and not is_meant:
             causes = tuple(precision_causes(side_a, side_b, diff.rows, first, tolerance))
         elif not is_meant:
@@ -232,6 +252,7 @@ class ModelComparison:
             *(warning for model in loaded for warning in model.warnings),
             *tell_of_images(inputs, self.progress),
         )
+        changed = diff.changed if inputs.info.source == "image" else None
         return DiffRecord(
             run=self._header(a, inputs.info, warnings),
             b=b,
@@ -244,7 +265,9 @@ class ModelComparison:
             layers=diff.rows,
             causes=causes,
             matched_by=None if program is None else _matched_by(diff, program),
-            labels_changed=diff.labels_changed if inputs.info.source == "image" else None,
+            labels_changed=None if changed is None else len(changed),
+            changed_predictions=changed or (),
+            sizes=tuple(_size(model.module) for model in loaded) if is_other else (),
         )
 
     def _header(self, a: DiffSide, input_info: InputInfo | None, warnings: tuple[Notice, ...]) -> Run:
@@ -290,6 +313,19 @@ def _as_b_takes(python_inputs: PythonInputs, b: LoadedModel) -> PythonInputs:
     sizes = (batch if isinstance(batch, int) else request.batch or 1, *shape)
     shape_typed = ",".join(map(str, sizes))
     return replace(python_inputs, request=replace(request, shapes=(shape_typed,)))
+
+
+def _refuse_outputs(row: LayerDifference, b: LoadedModel, files: Sequence[str]) -> NoReturn:
+    sizes = [(shape or ())[1:] for shape in (row.shape, row.b_shape)]
+    ours, theirs = ("x".join(map(str, size)) + " classes" * (len(size) == 1) for size in sizes)
+    weights = ("-c", b.info.weights.requested) if b.info.weights.origin == "checkpoint" else ()
+    hint = shlex.join(("modelscope", "predict", b.info.name, *files, *weights)) + "   shows what B predicts"
+    raise CannotRunError(f"A has {ours} and B {theirs}: the outputs cannot be compared", hint)
+
+
+def _size(module: nn.Module) -> tuple[int, int]:
+    n_layers = sum(not any(one.children()) for one in module.modules())
+    return n_layers, sum(one.numel() for one in module.parameters())
 
 
 def _matched_by(diff: Activations, program: Program) -> str:

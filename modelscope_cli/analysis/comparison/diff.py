@@ -91,17 +91,15 @@ def diff(
 
         if not all(are_results):
             _refuse_one_result(a if are_results[0] else b, b if are_results[0] else a)
-        run_options = {
-            "inputs": inputs.files or inputs.shapes or inputs.named
-            if isinstance(inputs, InputRequest)
-            else inputs,
-            "layer": layer,
-            "exclude": exclude,
-            "mode": None if mode == "auto" else mode,
-            "model": model,
-            "b": None if of_b == BSettings() else of_b,
+        is_request = isinstance(inputs, InputRequest)
+        given = (inputs.files or inputs.shapes or inputs.named) if is_request else inputs
+        options: dict[str, object] = {
+            "--layer": layer,
+            "--exclude": exclude,
+            "--mode": None if mode == "auto" else mode,
         }
-        _refuse_run_options(run_options)
+        options |= {"--model": model, **of_b.typed(), "inputs": None if given is None else given or None}
+        refuse_given(options, "needs models to run, but these are saved results", "")
         return compare_results(a, b, tolerance, invoked)
     files = _files(inputs)
     if isinstance(b, str) and is_input(b):
@@ -194,14 +192,6 @@ def _sources(
     if not any(isinstance(source, ModelRequest) for source in sources):
         refuse_idle(keywords)
     return sources
-
-
-def _refuse_run_options(options: dict[str, Any]) -> None:
-    for name, value in options.items():
-        if value:
-            option = "--b-..." if name == "b" else f"--{name}"
-            message = f"'{option}' needs models to run, but these are saved results"
-            raise UsageError(message, f"leave out {'all options of B' if name == 'b' else option}")
 
 
 def _refuse_one_result(result: Any, other: Any) -> NoReturn:

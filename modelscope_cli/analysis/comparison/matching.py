@@ -1,6 +1,7 @@
 """Which value of a program is the output of which layer of A."""
 
 import itertools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.programs import Program, Value
+from modelscope_cli.analysis.comparison.variants import apart
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.forward_passes import StreamedOutput
 from modelscope_cli.hooks.session import Call
@@ -38,11 +40,7 @@ class Seen:
 
     def distance(self, other: "Seen") -> float:
         """Return |a - b| / |a| of the samples; infinite for another shape."""
-        if self.shape != other.shape:
-            return float("inf")
-        size = self.sample.nan_to_num().norm().item()
-        apart = (self.sample - other.sample).nan_to_num().norm().item()
-        return apart / size if size else (0.0 if not apart else 1e9)
+        return apart(other.sample, self.sample) if self.shape == other.shape else math.inf
 
 
 @dataclass(slots=True)

@@ -44,7 +44,7 @@ def relations(
     if is_other or len(others) > 1:  # a wider layer gives the next one more input channels
         message = f"of the weights, {len(paired)} are in both, {len(reshaped)} of them in another shape; "
         message += f"{len(removed)} only in A, {len(added)} only in B"
-        yield Cause("architecture", None, message, "give two versions of one model")
+        yield Cause("architecture", None, message, "with images, diff compares their outputs")
     elif heads:
         least = min(heads, key=lambda row: row.shape or ())
         also = "".join(f"; {_outputs(row, row)}" for row in heads if row is not least)

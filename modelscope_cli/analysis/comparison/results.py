@@ -113,16 +113,16 @@ def unit_of(row: ActivationStats | InputStats, key: str, value: float, rounding:
 
 def _differences(a: Record, b: Record, tolerance: float | None) -> Iterator[FigureDifference]:
     if isinstance(a, StatsRecord) and isinstance(b, StatsRecord):
-        others = {one.name: one for one in b.inputs}
+        inputs = {one.name: one for one in b.inputs}
         for given in a.inputs:
-            if given.name in others:
-                yield from _of_input(given, others[given.name], tolerance)
-    for pair in pair_rows(a, b):
-        if pair.a is None or pair.b is None:
-            status = "added" if pair.a is None else "removed"
-            yield FigureDifference(name=pair.label, figure="", status=status)
+            if given.name in inputs:
+                yield from _of_input(given, inputs[given.name], tolerance)
+    rows, others = _labelled(a), _labelled(b)  # those of A in its order, then those of B alone
+    for key in dict.fromkeys((*rows, *others)):
+        if key in rows and key in others:
+            yield from _of_row(key[0], rows[key], others[key], tolerance)
         else:
-            yield from _of_row(pair.label, pair.a, pair.b, tolerance)
+            yield FigureDifference(name=key[0], figure="", status="removed" if key in rows else "added")
 
 
 def _of_input(a: InputStats, b: InputStats, tolerance: float | None) -> Iterator[FigureDifference]:
@@ -181,24 +181,6 @@ class LabelledRow:
 
     row: Any
     figures: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class RowPair:
-    """The row of one label in each of two records; None if there is no such row."""
-
-    label: str
-    a: LabelledRow | None
-    b: LabelledRow | None
-
-
-def pair_rows(a: Record, b: Record) -> list[RowPair]:
-    """Return the rows of two records by label, those of A in its order, then those of B alone.
-
-    Rows with equal labels are paired in order.
-    """
-    ours, theirs = _labelled(a), _labelled(b)
-    return [RowPair(key[0], ours.get(key), theirs.get(key)) for key in dict.fromkeys((*ours, *theirs))]
 
 
 def _labelled(record: Record) -> dict[tuple[str, int], LabelledRow]:

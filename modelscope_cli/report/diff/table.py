@@ -70,7 +70,10 @@ def answer(record: DiffRecord) -> str:
         what = "the output" if record.totals.same else "any layer"
         return f"Not tested: B has no value for {what} of A; {_totals(record)}"
     causes = [("", cause.message) for cause in record.causes[:2] if record.tensors is not None]
-    facts = [("", _totals(record)), *(fact for fact in _worst(record) if fact[1] != "none")]
+    facts = [
+        ("labels", _labels(record)) if record.sizes and record.images else ("", _totals(record)),
+        *(fact for fact in _worst(record) if fact[1] != "none"),
+    ]
     return "Different: " + "; ".join(": ".join(filter(None, fact)) for fact in (*causes, *facts))
 
 
@@ -168,7 +171,11 @@ def _title(record: DiffRecord) -> str:
         return f"{names}, tensor by tensor"
     if input_info.source != "image":
         return f"{names} on {input_info.source} {numbers.shapes(input_info.shape)}"
-    return f"{names} on {counted(record.images or 0, 'image')}"
+    n_same = (record.images or 0) - (record.labels_changed or 0)
+    agreement = f": the same prediction for {n_same}" * (
+        bool(record.sizes) and record.labels_changed is not None
+    )
+    return f"{names} on {counted(record.images or 0, 'image')}{agreement}"
 
 
 def _side(side: DiffSide, is_model: bool) -> str:
@@ -191,8 +198,9 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
         for n, one in enumerate(causes)
     ]
     facts = [(one.kind.replace("_", " "), text) for one, text in zip(causes, texts, strict=True)]
+    facts += [("labels", _labels(record))] * (record.labels_changed is not None)
     facts += [(x, _side(side, side.model.source != "file")) for x, side in (("A", ours), ("B", record.b))]
-    facts.append(("totals", _totals(record)))
+    facts.append(("weights", _sizes(record)) if record.sizes else ("totals", _totals(record)))
     if folds := [row for row in record.tensors or () if "folded in," in (row.matched or "")]:
         n = len({row.matched for row in folds})
         text = f"B has {counted(n, 'norm')} of A folded into the convolutions before"
@@ -214,8 +222,6 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     if record.matched_by is not None and record.first_divergence is not None and not record.causes:
         checked = "training mode, batch, inputs, order, precision, arguments and weights were checked"
         facts.append(("cause", f"not found: {checked}"))
-    if record.labels_changed is not None:
-        facts.append(("labels", f"{record.labels_changed} of {counted(record.images or 0, 'image')} change"))
     facts.append(("tolerance", _tolerance(record)))
     if within := [row for row in record.rows if row.status == "same" and row.differing]:
         most = max(within, key=lambda row: row.rel_l2 or 0.0)
@@ -240,6 +246,22 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     return tuple(facts)
 
 
+def _labels(record: DiffRecord) -> str:
+    """Return for how many images the label changes, and from which to which."""
+    texts = []
+    for row in record.changed_predictions:
+        a, b = (f"{one.label or f'class {one.index}'} {numbers.percent(one.score)}" for one in (row.a, row.b))
+        texts.append(f"{row.image} ({a} in A, {b} in B)")
+    text = f"{record.labels_changed} of {counted(record.images or 0, 'image')} change"
+    return text + f": {some(texts, 12 if record.sizes else 2)}" * bool(texts)
+
+
+def _sizes(record: DiffRecord) -> str:
+    sizes = zip("AB", record.sizes, strict=True)
+    texts = [f"{n_layers} layers and {n:,} parameters in {side}" for side, (n_layers, n) in sizes]
+    return f"not compared, as most are not in both by name and shape: {', '.join(texts)}"
+
+
 def _totals(record: DiffRecord) -> str:
     totals = record.totals
     counts = [
@@ -260,7 +282,8 @@ def _worst(record: DiffRecord) -> list[tuple[str, str]]:
     facts = []
     if record.tensors is None:
         first = next((row for row in record.rows if row.label == record.first_divergence), None)
-        facts.append(("first divergence", _describe(first) if first else "none"))
+        name = "output" if record.sizes else "first divergence"
+        facts.append((name, _describe(first) if first else "none"))
     changed = [row for row in record.rows if row.rel_l2 and row.status != "same" and row.shape != ()]
     if changed and record.layers is None:
         finite = [row for row in changed if row.rel_l2 != math.inf]

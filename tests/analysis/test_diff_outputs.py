@@ -1,0 +1,82 @@
+"""`diff` of two architectures: what both predict for the same images."""
+
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import modelscope_cli as ms
+from modelscope_cli.errors import CannotRunError
+
+
+class Wrapped(nn.Module):
+    """Another architecture, by the names of its layers, with the same or another output."""
+
+    def __init__(self, net, names=(), after=None):
+        super().__init__()
+        self.inner, self.names, self.after = net, names, after or nn.Identity()
+
+    def forward(self, x):
+        out = self.after(self.inner(x))
+        return {self.names[0]: x.flatten(1), self.names[1]: out} if self.names else out
+
+
+@pytest.fixture
+def images(tmp_path):
+    files = [tmp_path / f"{n}.png" for n in range(12)]
+    for n, file in enumerate(files):
+        Image.effect_noise((32, 32), 20 + 10 * n).convert("RGB").save(file)
+    return files
+
+
+def net(n_classes=5, width=6, seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(3, width, 3), nn.ReLU(), nn.Flatten(), nn.Linear(900 * width, n_classes)
+    ).eval()
+
+
+@pytest.mark.parametrize("names", [(), ("features", "logits"), ("pooler_output", "logits")])
+def test_other_names_and_the_same_outputs_are_no_difference(images, names):
+    record = ms.diff(net(), Wrapped(net(), names), images, size=32)
+    assert record.is_same
+    assert (record.labels_changed, record.changed_predictions) == (0, ())
+    assert record.sizes[0][1] == record.sizes[1][1] == sum(one.numel() for one in net().parameters())
+
+
+@pytest.mark.parametrize(
+    "b", [net(width=3, seed=1), Wrapped(net(seed=2)), Wrapped(net(seed=3), after=nn.Softmax(1))]
+)
+def test_the_images_whose_label_changes_are_those_of_torch(images, b):
+    a = net()
+    record = ms.diff(a, b, images, size=32)
+    scores = {side: ms.predict(side, images, size=32, top=1) for side in (a, b)}
+    pairs = [
+        (x.image, x.top[0], y.top[0])
+        for x, y in zip(*(one.predictions for one in scores.values()), strict=True)
+    ]
+    expected = [(image, x.index, y.index) for image, x, y in pairs if x.index != y.index]
+    assert [(row.image, row.a.index, row.b.index) for row in record.changed_predictions] == expected
+    assert len(expected) == record.labels_changed > 0
+    shares = {image: (x.score, y.score) for image, x, y in pairs}
+    for row in record.changed_predictions:
+        assert (row.a.score, row.b.score) == pytest.approx(shares[row.image], rel=1e-4)
+    assert f"{len(expected)} of 12 images change" in str(record)
+    assert not record.is_same
+
+
+def test_outputs_of_two_sizes_are_told_in_one_line(images):
+    with pytest.raises(
+        CannotRunError, match="A has 5 classes and B 7 classes: the outputs cannot be compared"
+    ):
+        ms.diff(net(), Wrapped(net(7)), images, size=32)
+
+
+def test_layers_are_compared_where_they_are_asked_for(images):
+    record = ms.diff(net(), Wrapped(net()), images, size=32, layer="*")
+    assert not record.sizes
+    assert record.totals.removed
+
+
+def test_one_other_layer_is_not_another_architecture(images):
+    assert not ms.diff(net(), net(seed=1), images, size=32).sizes
