@@ -149,7 +149,8 @@ def answer(record: PredictRecord | DoctorRecord) -> str:
     if record.output == "vectors":
         ends = [one.values for one in record.predictions if one.values]
         least, greatest = min(one.least for one in ends), max(one.greatest for one in ends)
-        return f"{counted(images, 'image')}: values {least:.4g} to {greatest:.4g}"
+        values = f"values {least:.4g} to {greatest:.4g}" if least != greatest else f"value {least:.4g}"
+        return f"{counted(images, 'image')}: {values}"
     firsts = [(prediction, prediction.top[0]) for prediction in record.predictions if prediction.top]
     if not firsts:
         return f"{counted(images, 'image')}: nothing found"
