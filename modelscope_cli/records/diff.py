@@ -197,7 +197,7 @@ class DiffRecord(Record):
         matched_by: for a B that is a program, by what layers were matched; else None.
         causes: why B gives other results; also where they are within the tolerance. Empty where none was shown.
         labels_changed: how many images have another highest output in B; None without images or classes.
-        changed_predictions: these images.
+        changed_predictions: these images. `ties`: in how many images several classes share the highest score of B.
         sizes: how many innermost layers and parameters A and B have, where they are of two architectures, of which
             only the outputs are compared; else empty.
     """
@@ -220,6 +220,7 @@ class DiffRecord(Record):
     labels_changed: int | None = None
     changed_predictions: tuple[ChangedPrediction, ...] = ()
     sizes: tuple[tuple[int, int], ...] = ()
+    ties: int = 0
 
     @property
     def rows(self) -> tuple[Difference, ...]:

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import modelscope_cli as ms
@@ -62,3 +63,33 @@ def test_the_type_of_a_cast_is_the_coarsest_that_holds_the_values(dtype):
         (one.kind, str(dtype).removeprefix("torch.") in one.message) for one in ms.diff(net, other, X).causes
     ]
     assert kinds == [("cast", True)]
+
+
+@pytest.mark.filterwarnings("ignore")  # torch moves it to torchao
+def test_a_model_that_torch_fx_quantised_is_neither_a_file_nor_exported():
+    get_default_qconfig_mapping = pytest.importorskip("torch.ao.quantization").get_default_qconfig_mapping
+    fx = pytest.importorskip("torch.ao.quantization.quantize_fx")
+    engine = next(
+        one for one in ("x86", "qnnpack", "fbgemm") if one in torch.backends.quantized.supported_engines
+    )
+    torch.backends.quantized.engine = engine
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval(), torch.randn(4, 3, 8, 8)
+    prepared = fx.prepare_fx(model, get_default_qconfig_mapping(engine), (x,))
+    prepared(x)
+    record = ms.diff(model, fx.convert_fx(prepared), x)
+    assert record.is_same
+    assert record.matched_by is None
+    assert "export" not in str(record)
+    assert record.tolerance == 0.1
+
+
+def test_ties_of_the_highest_score_are_counted(tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "0.png")
+    model, b = (nn.Sequential(nn.Flatten(), nn.Linear(192, 3)) for _ in range(2))
+    with torch.no_grad():
+        b[1].weight.zero_()
+        b[1].bias.copy_(torch.tensor([1.0, 1.0, 0.0]))
+    record = ms.diff(model, b, tmp_path / "0.png", size=8)
+    assert record.ties == 1
+    assert "several classes share the highest score of B" in str(record)

@@ -137,6 +137,7 @@ class Activations:
     examined: tuple[LayerDifference, ...]
     # The images whose highest output is another class in B; None for outputs without classes
     changed: tuple[ChangedPrediction, ...] | None = None
+    ties: int = 0  # images of which several classes have the highest score of B
     matching: Matching | None = None  # of a B that is a program, which value is which layer's; else None
 
 
@@ -170,7 +171,7 @@ def diff_activations(
     rows: dict[tuple[str, int, str], _OutputSums] = {}
     pairing = Pairing(_names(a), _names(b))
     changed: list[ChangedPrediction] | None = None
-    matching, n_images = None, 0
+    matching, n_images, n_ties = None, 0, 0
     with ExitStack() as stack:
         is_whole = wanted is None or b.program is not None
         blocks = {*(wanted or ()), *(_norms_with_layers(a) if b.program is not None else ())}
@@ -192,6 +193,8 @@ def diff_activations(
                     ):
                         names = batch.names or [str(n_images + n) for n in range(len(x.tensor))]
                         labels = a.loaded.categories or b.loaded.categories
+                        is_top = y.tensor == y.tensor.amax(1, keepdim=True)
+                        n_ties += int((is_top.sum(1) > 1).sum())
                         changed = [*(changed or ()), *_changed(x.tensor, y.tensor, names, labels)]
                     del x, y
             n_images += batch.n_images
@@ -205,7 +208,7 @@ def diff_activations(
             f"no layer of {patterns} is called in the forward pass",
             f"leave out --{'layer' if layers else 'exclude'}",
         )
-    return Activations(shown, examined, None if changed is None else tuple(changed), matching)
+    return Activations(shown, examined, None if changed is None else tuple(changed), n_ties, matching)
 
 
 def _main(outputs: Iterator[StreamedOutput]) -> Iterator[StreamedOutput]:

@@ -99,7 +99,7 @@ def find_causes(
     if not has_values or found > matching.by_value or any(row.status == "same" for row in rows):
         return ()
     message = "no layer of A is in B, neither by name nor by value"
-    return (Cause("other_model", None, message, "give the file that was exported from A"),)
+    return (Cause("other_model", None, message, "give what was exported from A"),)
 
 
 def _norm_of(first: LayerDifference, rows: Sequence[LayerDifference], matching: Matching) -> LayerDifference:

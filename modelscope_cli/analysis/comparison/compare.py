@@ -267,6 +267,7 @@ class ModelComparison:
             matched_by=None if program is None else _matched_by(diff, program),
             labels_changed=None if changed is None else len(changed),
             changed_predictions=changed or (),
+            ties=diff.ties if changed is not None else 0,
             sizes=tuple(_size(model.module) for model in loaded) if is_other else (),
         )
 

@@ -122,7 +122,7 @@ def match(
         _match_in_order(matching, layers, program, values)
     if not matching.values:
         message = "A and B have no layer and no output in common, by name, shape or value"
-        raise CannotRunError(message, "give a file that was exported from A")
+        raise CannotRunError(message, "give what was exported from A")
     _note_folding(matching, seen, program, values)
     return matching
 

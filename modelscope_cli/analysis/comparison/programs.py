@@ -103,7 +103,7 @@ class ExportedProgramRun:
             named = [str(node.target) for node in self.module.graph.nodes if node.op == "placeholder"]
             if set(args) - set(named):
                 message = f"B expects the inputs {', '.join(named)}, but A is given {', '.join(args)}"
-                raise CannotRunError(message, "give a program that was exported from A")
+                raise CannotRunError(message, "give what was exported from A")
             flat = [args.get(name) for name in named]
         else:
             flat = self.module.graph.process_inputs(*args)
@@ -127,12 +127,13 @@ Program: TypeAlias = OnnxProgram | ExportedProgramRun
 
 
 def program_of(module: nn.Module) -> Program | None:
-    """Return a module as a graph of values; None for one with layers."""
+    """Return a module as a graph of values; None for one with layers, also if torch.ao has quantised it."""
     if isinstance(module, OnnxNet):
         return OnnxProgram(module)
     is_exported = isinstance(module, fx.GraphModule) and any(
         "nn_module_stack" in node.meta for node in module.graph.nodes
     )
+    is_exported &= not any(type(one).__module__.startswith("torch.ao.") for one in module.modules())
     return ExportedProgramRun(module) if is_exported else None  # type: ignore[arg-type]
 
 

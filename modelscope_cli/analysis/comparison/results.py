@@ -9,7 +9,7 @@ expected largest of `n` normal errors and two standard deviations more.
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from os import PathLike
 from typing import Any
 
@@ -137,14 +137,15 @@ def _of_input(a: InputStats, b: InputStats, tolerance: float | None) -> Iterator
 
 
 def _of_row(
-    label: str, a: "LabelledRow", b: "LabelledRow", tolerance: float | None
+    label: str, a: tuple[Any, dict[str, Any]], b: tuple[Any, dict[str, Any]], tolerance: float | None
 ) -> Iterator[FigureDifference]:
-    is_statistic = isinstance(a.row, ActivationStats)
-    rounding = rounding_at(a.row.order, a.row.dtype, b.row.dtype) if is_statistic else 0.0
-    for key, value in a.figures.items():
-        ours, theirs = _number(value), _number(b.figures.get(key))
-        if key in b.figures and (ours is not None or theirs is not None):
-            unit = unit_of(a.row, key, ours or 0.0, rounding) if is_statistic else abs(ours or 0.0)
+    (row, numbers), (other, others) = a, b
+    is_statistic = isinstance(row, ActivationStats)
+    rounding = rounding_at(row.order, row.dtype, other.dtype) if is_statistic else 0.0
+    for key, value in numbers.items():
+        ours, theirs = _number(value), _number(others.get(key))
+        if key in others and (ours is not None or theirs is not None):
+            unit = unit_of(row, key, ours or 0.0, rounding) if is_statistic else abs(ours or 0.0)
             allowed = rounding if tolerance is None else tolerance
             yield _difference(label, key, ours, theirs, unit, allowed)
 
@@ -175,22 +176,14 @@ def _difference(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LabelledRow:
-    """A row of a record, and the bare values of its columns by key, without its label and its place."""
-
-    row: Any
-    figures: dict[str, Any]
-
-
-def _labelled(record: Record) -> dict[tuple[str, int], LabelledRow]:
-    """Return the rows by label, numbered where several have the same."""
-    rows: dict[tuple[str, int], LabelledRow] = {}
+def _labelled(record: Record) -> dict[tuple[str, int], tuple[Any, dict[str, Any]]]:
+    """Return the rows by label, numbered where several have the same, each with its bare numbers by key."""
+    rows: dict[tuple[str, int], tuple[Any, dict[str, Any]]] = {}
     seen: Counter[str] = Counter()
     for (label, row), values in zip(record.labelled(), record.to_rows(), strict=True):
         seen[label] += 1
         figures = {key: value for key, value in [*values.items()][1:] if key != "order"}
-        rows[label, seen[label]] = LabelledRow(row, figures)
+        rows[label, seen[label]] = row, figures
     return rows
 
 

@@ -150,9 +150,10 @@ def load_program(path: Path) -> LoadedModel:
 
 
 def is_quantised(module: nn.Module) -> bool:
-    """Tell whether a model computes with weights that torchao or an exporter made integers of."""
+    """Tell whether a model computes with weights that torch, torchao or an exporter made integers of."""
     is_in_file = isinstance(module, OnnxNet) and module.model.is_quantised
-    return is_in_file or any(type(one).__module__.startswith("torchao.") for one in module.parameters())
+    kinds = {type(one).__module__ for one in (*module.parameters(), *module.modules())}
+    return is_in_file or any(kind.startswith("torchao.") or ".quantized" in kind for kind in kinds)
 
 
 def _is_handed(side: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from modelscope_cli.records.diff import Difference, DiffRecord, first_divergence
 from modelscope_cli.report.canvas import ACCENT, INK, LINE
+from modelscope_cli.report.diff.table import diff_sheet
 from modelscope_cli.report.layer_axis import layer_names, layer_panels, parameter_names
 
 _FAINT = "#9fb3cf"
@@ -72,13 +73,6 @@ def _limits(values: Sequence[float | None], *, has_edge: bool) -> tuple[float, f
 
 
 def _title(record: DiffRecord) -> str:
-    sides = (
-        (record.run.model, record.run.dtype, record.mode),
-        (record.b.model, record.b.dtype, record.b.mode),
-    )
-    texts = []
-    for model, dtype, mode in sides:
-        name = Path(model.name).name
-        weights = f", {model.weights.resolved} weights" if model.source != "file" else ""
-        texts.append(f"{name}{weights}" + (f", {dtype}, {mode} mode" if mode else ""))
-    return f"A: {texts[0]}\nB: {texts[1]}"
+    facts = dict(diff_sheet(record).facts)
+    sides = zip("AB", (record.run.model, record.b.model), strict=True)
+    return "\n".join(f"{side}: {Path(model.name).name}, {facts[side]}" for side, model in sides)

@@ -253,12 +253,16 @@ def _labels(record: DiffRecord) -> str:
         a, b = (f"{one.label or f'class {one.index}'} {numbers.percent(one.score)}" for one in (row.a, row.b))
         texts.append(f"{row.image} ({a} in A, {b} in B)")
     text = f"{record.labels_changed} of {counted(record.images or 0, 'image')} change"
+    if record.ties:
+        text += f" (in {record.ties}, several classes share the highest score of B: any of them counts)"
     return text + f": {some(texts, 12 if record.sizes else 2)}" * bool(texts)
 
 
 def _sizes(record: DiffRecord) -> str:
     sizes = zip("AB", record.sizes, strict=True)
-    texts = [f"{n_layers} layers and {n:,} parameters in {side}" for side, (n_layers, n) in sizes]
+    texts = [
+        f"{n_layers} layers{f' and {n:,} parameters' * bool(n)} in {side}" for side, (n_layers, n) in sizes
+    ]
     return f"not compared, as most are not in both by name and shape: {', '.join(texts)}"
 
 
