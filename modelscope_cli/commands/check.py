@@ -176,10 +176,9 @@ def check(
     from modelscope_cli.report.check.table import COLUMNS, check_sheet, review
     from modelscope_cli.rules.settings import read_settings
 
+    words = [word for word in (first, *(images or ())) if word is not None]
     if list_:
-        return _list(
-            [word for word in (first, *(images or ()), *(select or ())) if word is not None], format, show
-        )
+        return _list([*words, *(select or ())], format, show)
     junit = Format(render_junit, ".xml", "review")
     where = show.begin(format, {**CI_FORMATS, "junit": junit})
     where.layout.check(COLUMNS)
@@ -201,10 +200,9 @@ def check(
     }
     if out is not None:
         show.folder(out, "")
-    words = [word for word in (first, *(images or ())) if word is not None]
     has_model = on.model is not None or settings.model is not None or on.default() is not None
     words = words if words or has_model else [*settings.images]
-    record, refused = None, None
+    record, refused, model, files = None, None, None, list[str]()
     try:
         if _is_of_data(words, on.model, against, settings):
             record = ms.check_images(words, against=against or (), **keywords)
@@ -220,11 +218,12 @@ def check(
                 labels=labels,
                 output_kind=output_kind,
             )
-            record = _with_commands(record, model, files, settings)
     except ModelscopeError as error:
         if not isinstance(error.record, CheckRecord):
             raise
         record, refused = error.record, error
+    if model is not None:
+        record = _with_commands(record, model, files, settings)
     record = save_report(record, out)
     emit(where, check_sheet(record), record, lambda: review(record, failure_of(refused) if refused else ""))
     if refused is not None:
@@ -283,7 +282,7 @@ def _with_commands(
         argv += ["--checkpoint", str(model.checkpoint)]
     if files == [*settings.images]:
         argv += files
-    weights = record.run.model.weights.requested
+    weights = str(model.checkpoint or record.run.model.weights.requested)
 
     def advised(one: Finding) -> Finding:
         hint = with_typed(one.hint, argv, bool(files))

@@ -5,7 +5,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -87,7 +87,7 @@ def _github(review: Review) -> str:
     if review.not_judged and not review.not_read:
         text = _data(plain("; ".join(review.not_judged)))
         lines.append(f"::notice title={_property(review.not_judged_title)}::{text}")
-    return "".join(f"{line}\n" for line in [*lines, last_line(review)])
+    return "".join(f"{line}\n" for line in [*lines, last_line(replace(review, not_judged=()))])
 
 
 def _annotation(problem: Problem) -> str:
@@ -222,11 +222,9 @@ def render_junit(review: Review) -> str:
     from xml.etree import ElementTree as ET
 
     suite = ET.Element("testsuite", name=f"modelscope {review.command}")
-    n_failures = n_skipped = 0
+    n_failures, n_skipped, subject = 0, 0, _clean(review.subject)
     for rule in review.rules:
-        case = ET.SubElement(
-            suite, "testcase", classname=_clean(review.subject), name=f"{rule.code} {rule.name}"
-        )
+        case = ET.SubElement(suite, "testcase", classname=subject, name=f"{rule.code} {rule.name}")
         problems = [problem for problem in review.problems if problem.code == rule.code]
         failing = [one for one in problems if not one.is_known and is_failed([one], review.fail_on)]
         if not getattr(rule, "judged", True):
@@ -237,12 +235,12 @@ def render_junit(review: Review) -> str:
             message = _line(failing[0]) if n == 1 else f"{n} findings: {rule.sentence}"
             worst = max((one.severity for one in failing), key=SEVERITIES.index)
             failure = ET.SubElement(case, "failure", type=worst, message=_clean(message))
-            failure.text = _lines(failing, rule)
+            failure.text = _lines(failing)
             n_failures += 1
         elif problems:
-            ET.SubElement(case, "system-out").text = _lines(problems, rule)
+            ET.SubElement(case, "system-out").text = _lines(problems)
     if review.failure:
-        case = ET.SubElement(suite, "testcase", classname=_clean(review.subject), name="verdict")
+        case = ET.SubElement(suite, "testcase", classname=subject, name="verdict")
         ET.SubElement(case, "error", message=_clean(review.failure))
     suite.attrib |= {"tests": str(len(suite)), "failures": str(n_failures)}
     suite.attrib |= {"errors": str(int(bool(review.failure))), "skipped": str(n_skipped)}
@@ -255,8 +253,8 @@ def _line(problem: Problem) -> str:
     return plain(f"{where}{problem.message}") + " (known)" * problem.is_known
 
 
-def _lines(problems: list[Problem], rule: RuleText) -> str:
-    return _clean("\n".join([*map(_line, problems), f"hint: {rule.hint}"]))
+def _lines(problems: list[Problem]) -> str:
+    return _clean("\n".join([*map(_line, problems), f"hint: {problems[0].hint}"]))
 
 
 def _clean(text: str) -> str:

@@ -194,7 +194,7 @@ def _no_scores(evidence: Evidence, threshold: float) -> str | None:
     assert evidence.forward is not None
     if evidence.forward.score_std is None:
         return "the output is not a row of class scores"
-    return foreign_statistics(evidence)
+    return foreign_statistics(evidence) if evidence.forward.is_finite else "forward values are not finite"
 
 
 @rule("MS206", "poor-initialisation", WARNING, LARGE_SCORES, needs=FORWARD, excuse=_no_scores)
@@ -365,7 +365,7 @@ def _as_made(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     if len(found) > threshold:
         (name, words), *others = found
         n = len({*states, *parameters} & called)
-        more = f"; so are those of {len(others)} others of {counted(n, 'norm')}" if others else ""
+        more = f"; so are those of {counted(len(others), 'other norm')} of {n}" if others else ""
         if _is_trained(evidence):
             yield Sighting(name, len(found), f"{words}, although the model is trained{more}")
         else:

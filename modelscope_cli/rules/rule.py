@@ -292,8 +292,9 @@ def unjudged_error(record: CheckRecord) -> CannotRunError | None:
         )
         error = CannotRunError(message, f"ls -l {shlex.quote(info.broken[0].names[0])}")
     elif (unmet := next(filter(_is_unmet, record.rules), None)) is not None:
-        labels = (unmet.reason or "").partition("--labels ")[2]
-        hint = f"--labels {labels}" if labels else f"leave out --{unmet.name}"
+        labels = (reason := unmet.reason or "").partition("--labels ")[2]
+        hint = "--mode eval" if "train mode" in reason else f"leave out --{unmet.name}"
+        hint = f"--labels {labels}" if labels else hint
         error = CannotRunError(f"{unmet.code} was not judged: {unmet.reason}", hint)
     else:
         n = len(record.rules)

@@ -9,6 +9,8 @@ from torchvision.datasets import ImageFolder
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.report.check.table import check_sheet
+from modelscope_cli.shell.console import PROGRESS
 
 N = 12
 
@@ -211,3 +213,20 @@ def test_images_of_one_colour_and_with_several_frames_are_named(folder, capsys):
     assert found["one_colour"] == (f"2 images of one colour: {folder}/cat/black.png, {folder}/dog/white.jpg")
     assert found["frames"].endswith(f": {folder}/cat/moves.gif")
     assert record.passed
+
+
+@pytest.mark.parametrize(("n_more", "is_told"), [(53, False), (55, True)])
+def test_a_class_of_more_than_ten_times_the_images_of_another_is_told(folder, capsys, n_more, is_told):
+    (folder / "dog" / "broken.png").write_bytes(b"")
+    for n in range(n_more):
+        noise(n + N).save(folder / "cat" / f"{n + N}.png")
+    ms.check_images(folder, progress=PROGRESS)
+    told = f"class sizes differ: 'cat' has {n_more + 6} readable images, 'dog' 6"
+    assert (told in capsys.readouterr().err) is is_told
+
+
+def test_copies_are_counted_and_not_their_groups(folder):
+    for name in ("x", "y"):
+        shutil.copy(folder / "dog" / "00.png", folder / "dog" / f"{name}.png")
+    facts = dict(check_sheet(ms.check_images(folder)).facts)
+    assert facts["images"] == "14, 0 broken, identical copies: 2"

@@ -196,3 +196,12 @@ def test_own_models_are_rebuilt_for_the_checkpoint(tmp_path: Path) -> None:
     assert "num classes: 9, as in the checkpoint" in loaded.notes
     with pytest.raises(CannotRunError, match="architecture"):
         load(path, f"{tmp_path / 'own.py'}:any_net")
+
+
+def test_a_checkpoint_of_other_sizes_names_two_of_its_shapes(tmp_path: Path, state: State) -> None:
+    wider = {key: torch.cat([tensor, tensor]) if tensor.ndim else tensor for key, tensor in state.items()}
+    error = rejected(saved(tmp_path, wider), NAME)
+    key = min(state)
+    assert f"; {key} {2 * len(state[key])}" in error.message
+    assert f" in the file and {len(state[key])}" in error.message
+    assert error.message.count("in the model") == 2

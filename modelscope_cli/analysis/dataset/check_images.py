@@ -40,6 +40,7 @@ from modelscope_cli.rules.settings import read_settings
 
 _MOST_THREADS = 4  # Pillow decodes without the GIL; more threads wait for the disk and for each other
 _WINDOW = 256  # images in flight
+_IMBALANCE = 10  # times as many images of the largest class as of the smallest, above which it is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,12 @@ def examine_images(
         classes=classes,
         readable=(sum(n < n_first for n in good), sum(n >= n_first for n in good)),
     )
+    sizes = Counter(label for n in good if n < n_first and (label := labels[n])).most_common()
+    if sizes and sizes[0][1] > _IMBALANCE * sizes[-1][1]:
+        (most, n_most), (least, n_least) = sizes[0], sizes[-1]
+        progress.note(
+            f"class sizes differ: '{most}' has {counted(n_most, 'readable image')}, '{least}' {n_least}"
+        )
     kinds = {"is_one_colour": "of one colour", "has_frames": "with several frames: the first is tested"}
     notices = []
     for key, words in kinds.items():
@@ -209,14 +216,9 @@ def check_images(
     if train:
         progress.note(f"'{folders[0]}' contains data sets: {some(train)}, compared with {some(held_out)}")
         folders, others = tuple(train), tuple(held_out)
-    settings = read_settings(
-        None,
-        select=several(select),
-        ignore=several(ignore),
-        set_=several(set),
-        fail_on=fail_on,
-        baseline=Path(baseline) if baseline is not None else None,
-    )
+    kept = Path(baseline) if baseline is not None else None
+    words = {"select": several(select), "ignore": several(ignore), "set_": several(set)}
+    settings = read_settings(None, **words, fail_on=fail_on, baseline=kept)
     rules = settings.rules(DATASET_RULES)
     invoked = invocation()
     before = known_findings(settings.baseline, update_baseline)
@@ -228,13 +230,11 @@ def check_images(
         new = updated(accepted, findings, infos)
         accepted = write_baseline(settings.baseline, new, before.model, progress)
     findings, gone = compare(findings, accepted, infos)
-    report = evidence.report
+    report, names = evidence.report, tuple(evidence.names[:_MOST_FILES])
     run = Run.of(
         "check",
         ModelInfo("images", ", ".join(folders), "data set", WeightsInfo("none", "none", "none")),
-        InputInfo(
-            "image", (), tuple(evidence.names[:_MOST_FILES]), n_files=report.images, broken=report.broken
-        ),
+        InputInfo("image", (), names, n_files=report.images, broken=report.broken),
         device="none",
         dtype="none",
         seed=0,

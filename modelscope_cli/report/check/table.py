@@ -168,8 +168,8 @@ def _dataset_facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
         words = (f"{name} {text.format(report.width)} x {text.format(report.height)}" for name, text in sides)
         yield "width x height", ", ".join(words)
     broken = sum(kind.count for kind in report.broken)
-    parts = [f"{broken:,} broken", counted(len(report.identical), "group") + " of identical images"]
-    yield "images", f"{report.images:,}, {', '.join(parts)}"
+    copies = sum(len(group.images) - 1 for group in report.identical)
+    yield "images", f"{report.images:,}, {broken:,} broken, identical copies: {copies:,}"
     yield "not tested", "near copies: images that were resized, compressed again or mirrored"
     yield "speed", f"{report.images_per_second:,.0f} images a second"
 
