@@ -382,3 +382,15 @@ def test_names_for_channels_of_a_map_like_the_image_are_counted():
     assert (answer.n_named, answer.named) == (3, "channels")
     assert answer.note is not None
     assert "--output-kind segmentation reads it as classes of pixels" in answer.note
+
+
+@pytest.mark.parametrize("n", [3, 4, 5])
+def test_a_few_numbers_that_nothing_names_are_told_as_a_guess(n):
+    class Net(nn.Module):
+        def forward(self, x):
+            return torch.arange(-1.0, n - 1).repeat(len(x), 1)
+
+    for names, is_told in ((None, n <= 4), ([str(i) for i in range(n)], False)):
+        reader = OutputReader("custom", names, Net())
+        note = reader.read(reader.module(torch.zeros(2, 3, 8, 8)), (torch.zeros(2, 3, 8, 8),)).note or ""
+        assert ("--output-kind classes if they are, embedding if they are numbers" in note) == is_told

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, Leaves, OutputPart, Scores, settle
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec, means_nothing
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.records.naming import some
 
+MAY_BE_NUMBERS = "a guess, as no names, softmax or configuration tell"  # of a few values in a row
 LIKE_THE_IMAGE = "as large as the image"  # why its channels may be classes of pixels
 
 
@@ -54,8 +56,10 @@ class ModelOutput:
         if self.kind == "classes" and len(self.leaves) == 1 and not self.why:
             return None
         is_named = self.path and len(self.leaves) > 1 and self.kind != "boxes"
-        taken = f"'{self.path}', one of {len(self.leaves)} tensors: " if is_named else ""
+        others = some([f"'{path}'" for path, _ in self.leaves if path != self.path])
+        taken = f"'{self.path}', one of {len(self.leaves)} tensors, not {others}: " if is_named else ""
         other = "segmentation reads it as classes of pixels" if self.named == "channels" else "says otherwise"
+        other = "classes if they are, embedding if they are numbers" if self.why == MAY_BE_NUMBERS else other
         reason = f" ({self.why}; --output-kind {other})" if self.why else ""
         return f"output: {taken}{self.main.words}{reason}"
 

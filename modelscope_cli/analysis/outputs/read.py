@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.outputs.boxes import Boxes, boxes_of, boxes_of_queries, boxes_of_yolo
 from modelscope_cli.analysis.outputs.classes import ClassScores, PixelScores, logits_of, pixel_scores
-from modelscope_cli.analysis.outputs.model_output import LIKE_THE_IMAGE, ModelOutput
+from modelscope_cli.analysis.outputs.model_output import LIKE_THE_IMAGE, MAY_BE_NUMBERS, ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import (
     Leaves,
     OutputPart,
@@ -40,6 +40,7 @@ _SEGMENTERS = re.compile(
 )
 # Names of models whose rows are numbers or features, not scores of classes.
 _OF_NUMBERS = re.compile("regress|keypoint|landmark|embed", re.IGNORECASE)
+_FEW = 4  # values in a row that are as often numbers, such as an angle or a box, as scores of classes
 # Why rows of scores are read as probabilities.
 _WHY = {
     "softmax": "probabilities, as no value is negative and each row sums to 1",
@@ -155,9 +156,11 @@ class OutputReader:
             values = "" if stated.n_classes else self._values_of(path, tensor, args)
             if values == "unit":
                 return "embedding", "rows of length 1"
-            if not (values or stated.n_classes or self.categories) and _OF_NUMBERS.search(kind):
+            is_said = bool(values or stated.n_classes or self.categories) or self.family != "custom"
+            if not is_said and _OF_NUMBERS.search(kind):
                 return "embedding", f"rows of {with_article(kind)}"
-            return "classes", _WHY.get(values, "")
+            is_guess = not is_said and tensor.shape[1] <= _FEW
+            return "classes", MAY_BE_NUMBERS if is_guess else _WHY.get(values, "")
         if tensor.ndim == 2 and not is_features(path) and self._values_of(path, tensor, args) == "sigmoid":
             return "classes", _WHY["sigmoid"]
         if name == "predicted_depth":
@@ -221,13 +224,8 @@ class OutputReader:
         """Return the boxes of DETR-like models: `logits` with `pred_boxes`."""
         centres = next((t for other, t in leaves if last_name(other) == "pred_boxes"), None)
         image = _image_in(args)
-        is_pair = centres is not None and logits.ndim == 3 and centres.shape[:2] == logits.shape[:2]
-        if (
-            centres is None
-            or not is_pair
-            or image is None
-            or last_name(path) not in ("logits", "pred_logits")
-        ):
+        is_pair = logits.ndim == 3 and last_name(path) in ("logits", "pred_logits")
+        if centres is None or image is None or not is_pair or centres.shape[:2] != logits.shape[:2]:
             return None
         n_classes, size = self._stated.n_classes, (image.shape[-2], image.shape[-1])
         return boxes_of_queries(logits, centres, size, has_nothing=n_classes != logits.shape[2])
@@ -245,12 +243,9 @@ class OutputReader:
 def _boxes_in(output: Any) -> list[Mapping[str, Tensor]] | None:
     """Return the boxes per image of torchvision's detection models; None for anything else."""
     images = [output] if isinstance(output, Mapping) else output
-    is_detection = (
-        isinstance(images, list | tuple)
-        and len(images) > 0
-        and all(isinstance(image, Mapping) and image.keys() >= _IN_A_BOX for image in images)
-    )
-    return list(images) if is_detection else None
+    boxes = list(images) if isinstance(images, list | tuple) else []
+    is_detection = all(isinstance(image, Mapping) and image.keys() >= _IN_A_BOX for image in boxes)
+    return boxes if boxes and is_detection else None
 
 
 def _masks_of_queries(leaves: Leaves) -> PixelScores | None:

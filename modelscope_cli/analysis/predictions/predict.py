@@ -11,7 +11,7 @@ from torch import Tensor
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.outputs.classes import ClassScores
 from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
-from modelscope_cli.analysis.outputs.model_output import ModelOutput
+from modelscope_cli.analysis.outputs.model_output import MAY_BE_NUMBERS, ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scoring, last_name
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.vectors import Vectors
@@ -121,7 +121,7 @@ def predict(
         return Predicted(
             answer.kind,
             answer.main.n_classes or 0,
-            answer.note,
+            None if judge is not None and answer.why == MAY_BE_NUMBERS else answer.note,
             in_files(rows, batch, subject.inputs),
             judge.look(answer, batch, first, scoring) if judge is not None else None,
             look_at(answer, batch.args, scoring),
