@@ -263,5 +263,4 @@ _OF_ONE_SIDE = ("same", "renamed", "added", "removed", "not tested", "folded")
 
 def first_divergence(rows: tuple[Difference, ...]) -> str | None:
     """Return the label of the first row that both sides have and that is not the same."""
-    divergent = (row.label for row in rows if row.status not in _OF_ONE_SIDE)
-    return next(divergent, None)
+    return next((row.label for row in rows if row.status not in _OF_ONE_SIDE), None)

@@ -136,6 +136,29 @@ def test_weights_on_a_grid_are_not_called_fine_tuned(bits):
     assert "fine-tuning" in causes({"fc.weight": a}, {"fc.weight": moved})["weights"]
 
 
+@pytest.mark.parametrize(("size", "bits", "part"), [
+    (512, 8, "output channel"), (512, 4, "output channel"),
+    (128, 8, "128 inputs"), (64, 8, "64 inputs"), (128, 4, "128 inputs"), (64, 4, "64 inputs"),
+    (32, 4, "32 inputs"),
+])  # fmt: skip
+def test_a_grid_of_each_row_or_group_is_told(size, bits, part):
+    a = torch.randn(64, 512, generator=torch.Generator().manual_seed(size + bits))
+    groups = a.reshape(-1, size)
+    step = groups.abs().amax(1, keepdim=True) / (2 ** (bits - 1) - 1)
+    text = causes({"fc.weight": a}, {"fc.weight": ((groups / step).round() * step).reshape(a.shape)})[
+        "weights"
+    ]
+    assert "rounded to a grid in B" in text
+    assert text.endswith(f"distinct values for each {part})")
+
+
+@pytest.mark.parametrize("kept", [0.5, 0.1, 0.02])
+def test_pruned_and_fine_tuned_weights_are_not_called_rounded(kept):
+    a = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
+    pruned = a * 1.01 * (a.abs() >= a.abs().flatten().quantile(1 - kept))
+    assert "rounded" not in causes({"fc.weight": a}, {"fc.weight": pruned})["weights"]
+
+
 def test_a_small_step_before_rounding_is_not_called_rounding(case):
     _, _, a, _ = case
     moved = {

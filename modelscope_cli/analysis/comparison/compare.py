@@ -312,8 +312,7 @@ def _as_b_takes(python_inputs: PythonInputs, b: LoadedModel) -> PythonInputs:
         return python_inputs
     batch = (b.module.model.inputs[0].shape or (None,))[0]
     sizes = (batch if isinstance(batch, int) else request.batch or 1, *shape)
-    shape_typed = ",".join(map(str, sizes))
-    return replace(python_inputs, request=replace(request, shapes=(shape_typed,)))
+    return replace(python_inputs, request=replace(request, shapes=(",".join(map(str, sizes)),)))
 
 
 def _refuse_outputs(row: LayerDifference, b: LoadedModel, files: Sequence[str]) -> NoReturn:

@@ -21,7 +21,7 @@ _NOT_FINITE = "not compared, because of NaN or infinity"
 _SCALED = "the same as in A up to a factor (B = {factor})"
 _CLOSE = "close to those of A, as after fine-tuning (cosine at least {low:.4g})"
 _UNRELATED = "unrelated to those of A (cosine at most {high:.4g})"
-_GRID = "the same as in A, rounded to a grid in B ({levels} distinct values)"
+_GRID = "the same as in A, rounded to a grid in B ({levels} distinct values"
 _FORMS = {"factor": "{:.4g} x A".format, "levels": "{:g}".format}
 _ROUNDED = 2.0**-8  # relative L2 that rounding to bfloat16 stays below
 
@@ -124,9 +124,9 @@ def _kinship(
             factor = _factor(a[row.name], b[row.b_name or row.name])
             figures["factor"] += [factor] if factor is not None else []
             relation = _CLOSE if factor is None else _SCALED
-        if relation == _CLOSE and (n_levels := _levels(a[row.name], b[row.b_name or row.name])):
-            figures["levels"].append(n_levels)
-            relation = _GRID
+        if relation == _CLOSE and (grid := _levels(a[row.name], b[row.b_name or row.name])):
+            figures["levels"].append(grid[0])
+            relation = f"{_GRID}{grid[1]})"
         groups.setdefault(relation, []).append(row)
     text = "; ".join(_counted(group, n, relation, figures) for relation, group in groups.items() if group)
     for side, only in zip("AB", alone, strict=False):
@@ -142,12 +142,19 @@ def _factor(a: Tensor, b: Tensor) -> float | None:
     return factor.item() if (b - factor * a).norm() <= _REMAINDER * b.norm() else None
 
 
-def _levels(a: Tensor, b: Tensor) -> int | None:
-    """Return how many values `b` has if it is `a` rounded to few of them: a function of `a` that never falls."""
-    a, b = plain_values(a).flatten(), plain_values(b).flatten()
-    levels = b.unique()
-    is_coarse = 1 < len(levels) <= min(256, len(a.unique()) // 2)
-    return len(levels) if is_coarse and bool((b[a.argsort()].diff() >= 0).all()) else None
+def _levels(a: Tensor, b: Tensor) -> tuple[int, str] | None:
+    """Return how many values each part of `b` has if it is `a` rounded to few: it never falls where `a` rises."""
+    a, b = plain_values(a).flatten(1), plain_values(b).flatten(1)
+    parts = {b.numel(): "", b.shape[1]: " for each output channel"}
+    for size, part in (*parts.items(), *((n, f" for each {n} inputs") for n in (128, 64, 32))):
+        if size in parts or b.shape[1] % size == 0:
+            ordered = b.reshape(-1, size).gather(1, a.reshape(-1, size).argsort(1))
+            steps = ordered.diff(dim=1)
+            n_levels = int((steps != 0).sum(1).max()) + 1
+            n_equal = int(((steps == 0) & (ordered[:, 1:] != 0)).sum())  # beside zeros, as of pruning
+            if 1 < n_levels <= 256 and 20 * n_equal > b.count_nonzero() and bool((steps >= 0).all()):
+                return n_levels, part
+    return None
 
 
 def _rounding(

@@ -146,8 +146,7 @@ def _of_row(
         ours, theirs = _number(value), _number(others.get(key))
         if key in others and (ours is not None or theirs is not None):
             unit = unit_of(row, key, ours or 0.0, rounding) if is_statistic else abs(ours or 0.0)
-            allowed = rounding if tolerance is None else tolerance
-            yield _difference(label, key, ours, theirs, unit, allowed)
+            yield _difference(label, key, ours, theirs, unit, rounding if tolerance is None else tolerance)
 
 
 def _number(value: Any) -> float | None:

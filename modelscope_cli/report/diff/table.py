@@ -57,8 +57,7 @@ def verdict(record: DiffRecord, most: int = 10) -> str:
     lines += [f"{cause.kind.replace('_', ' ')}: {cause.message}" for cause in record.causes]
     lines += [f"{label}: {text}" for label, text in _worst(record)]
     lines += [f"  {_describe(row)}" for row in differences[:most]]
-    if len(differences) > most:
-        lines.append(f"  and {len(differences) - most} more")
+    lines += [f"  and {len(differences) - most} more"] * (len(differences) > most)
     return "\n".join([*lines, f"tolerance: {_tolerance(record)}"])
 
 
@@ -253,8 +252,7 @@ def _labels(record: DiffRecord) -> str:
         a, b = (f"{one.label or f'class {one.index}'} {numbers.percent(one.score)}" for one in (row.a, row.b))
         texts.append(f"{row.image} ({a} in A, {b} in B)")
     text = f"{record.labels_changed} of {counted(record.images or 0, 'image')} change"
-    if record.ties:
-        text += f" (in {record.ties}, several classes share the highest score of B: any of them counts)"
+    text += f" (in {record.ties}, several classes share the highest score of B)" * bool(record.ties)
     return text + f": {some(texts, 12 if record.sizes else 2)}" * bool(texts)
 
 
