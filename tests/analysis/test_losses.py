@@ -262,3 +262,8 @@ def test_the_loss_fits_a_model_that_ends_in_probabilities(end, name, criterion):
     assert record.loss.value == pytest.approx(expected.item(), rel=1e-5)
     ours = {row.name: row.grad_norm for row in record.parameters}
     assert ours["0.weight"] == pytest.approx(model[0].weight.grad.norm().item(), rel=1e-4)
+
+
+def test_bce_names_no_single_class_as_its_target():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.Sigmoid())
+    assert ms.grads(net, torch.randn(1, 3, 2, 2)).loss.target == "predicted"

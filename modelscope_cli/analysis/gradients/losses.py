@@ -74,8 +74,8 @@ class Criterion:
         return class_index(self._request.target, None, self._categories)
 
     def target_in_words(self, loss: Loss, classes: Sequence[int], n_passes: int) -> str:
-        """Return the target of a loss with the class, if it is that of one image; `classes`: those of the loss."""
-        is_one = loss.target == PREDICTED and len(classes) == n_passes == 1
+        """Return the target of a loss, with the class of one image but of bce; `classes`: those of the loss."""
+        is_one = loss.target == PREDICTED and len(classes) == n_passes == 1 and "bce" not in loss.name
         return f"{PREDICTED}: {name_class(classes[0], self._categories)}" if is_one else loss.target
 
     def __call__(self, output: Any, args: Any = (), truth: Truth = lambda n_classes: None) -> Loss:
