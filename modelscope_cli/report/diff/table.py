@@ -2,7 +2,10 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from operator import itemgetter
+from statistics import median
 from typing import Any
 
 from modelscope_cli.records.diff import (
@@ -19,6 +22,7 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import MOST_ROWS, Column, Sheet, field_columns
 
 _ALIKE = ("same", "not tested", "folded")  # rows that show no difference
+_JUMP = 3.0  # times the largest relative L2 before a layer; a batch norm alone doubles it
 
 
 def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
@@ -286,14 +290,33 @@ def _worst(record: DiffRecord) -> list[tuple[str, str]]:
         first = next((row for row in record.rows if row.label == record.first_divergence), None)
         name = "output" if record.sizes else "first divergence"
         facts.append((name, _describe(first) if first else "none"))
+        facts += _largest_jump(record.rows)
     changed = [row for row in record.rows if row.rel_l2 and row.status != "same" and row.shape != ()]
     if changed and record.layers is None:
         finite = [row for row in changed if row.rel_l2 != math.inf]
         text = _describe(max(finite or changed, key=lambda row: row.rel_l2 or 0))
         if finite and (n := len(changed) - len(finite)):
             text += f"; {counted(n, 'row')} with infinite relative L2, as A is zero there"
+        if len(finite) > 2:
+            middle = median(row.rel_l2 or 0.0 for row in finite)
+            text += f"; median of all {len(finite)} changed: {numbers.number(middle)}"
         facts.append(("most changed", text))
     return facts
+
+
+def _largest_jump(rows: Sequence[Difference]) -> Iterator[tuple[str, str]]:
+    """Yield the layer where the difference grows most beyond what it was before, unless it grows evenly."""
+    changed = [row for row in rows if row.status == "changed" and 0 < (row.rel_l2 or 0.0) < math.inf]
+    distances = [(row, row.rel_l2 or 0.0) for row in changed]
+    jumps = [
+        (distance / before, row, before)
+        for (row, distance), before in zip(
+            distances[1:], accumulate((one for _, one in distances), max), strict=False
+        )
+    ]
+    ratio, row, before = max(jumps, key=itemgetter(0), default=(0.0, None, 0.0))
+    if row is not None and ratio >= _JUMP:
+        yield "largest jump", f"{_describe(row)}, after at most {numbers.number(before)} before it"
 
 
 def _describe(row: Difference) -> str:
