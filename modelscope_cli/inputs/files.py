@@ -202,7 +202,7 @@ def _inside(folder: str) -> tuple[list[str], list[str]]:
             path = entry.name if folder == "." else os.path.join(folder, entry.name)
             if entry.is_file():
                 files.append(path)
-            elif entry.is_dir() and not entry.name.startswith("."):
+            elif entry.is_dir() and not entry.name.startswith((".", "__MACOSX")):  # of an unpacked archive
                 folders.append(path)
     return files, folders
 

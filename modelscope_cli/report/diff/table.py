@@ -290,14 +290,14 @@ def _worst(record: DiffRecord) -> list[tuple[str, str]]:
         first = next((row for row in record.rows if row.label == record.first_divergence), None)
         name = "output" if record.sizes else "first divergence"
         facts.append((name, _describe(first) if first else "none"))
-        facts += _largest_jump(record.rows)
+        facts += _largest_jump(record.rows if record.figures is None else ())
     changed = [row for row in record.rows if row.rel_l2 and row.status != "same" and row.shape != ()]
     if changed and record.layers is None:
         finite = [row for row in changed if row.rel_l2 != math.inf]
         text = _describe(max(finite or changed, key=lambda row: row.rel_l2 or 0))
         if finite and (n := len(changed) - len(finite)):
             text += f"; {counted(n, 'row')} with infinite relative L2, as A is zero there"
-        if len(finite) > 2:
+        if len(finite) > 2 and record.figures is None:
             middle = median(row.rel_l2 or 0.0 for row in finite)
             text += f"; median of all {len(finite)} changed: {numbers.number(middle)}"
         facts.append(("most changed", text))
