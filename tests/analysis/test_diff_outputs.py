@@ -1,5 +1,7 @@
 """`diff` of two architectures: what both predict for the same images."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from PIL import Image
@@ -7,6 +9,7 @@ from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.report.diff.table import diff_sheet
 
 
 class Wrapped(nn.Module):
@@ -80,3 +83,26 @@ def test_layers_are_compared_where_they_are_asked_for(images):
 
 def test_one_other_layer_is_not_another_architecture(images):
     assert not ms.diff(net(), net(seed=1), images, size=32).sizes
+
+
+def test_in_folders_of_classes_it_is_said_who_is_right(images, tmp_path):
+    labels = [f"kind {n}" for n in range(5)]
+    for n, file in enumerate(images):
+        (tmp_path / labels[n % 5]).mkdir(exist_ok=True)
+        file.rename(tmp_path / labels[n % 5] / file.name)
+    files = []
+    for seed, width in ((0, 6), (1, 3)):
+        files.append(tmp_path / f"{seed}.pt")
+        torch.save({"state_dict": net(width=width, seed=seed).state_dict(), "classes": labels}, files[-1])
+        (tmp_path / f"net{seed}.py").write_text(
+            "from torch import nn\n"
+            f"def net(): return nn.Sequential(nn.Conv2d(3, {width}, 3), nn.ReLU(), nn.Flatten(), "
+            f"nn.Linear({900 * width}, 5))\n"
+        )
+    ours, theirs = (f"{tmp_path}/net{seed}.py:net" for seed in (0, 1))
+    of_images = [str(tmp_path / label) for label in labels]
+    record = ms.diff(ours, theirs, of_images, checkpoint=files[0], b_checkpoint=files[1], size=32)
+    rows = [(Path(row.image).parent.name, row.a.label, row.b.label) for row in record.changed_predictions]
+    right = [sum(row[0] == row[side] for row in rows) for side in (1, 2)]
+    assert sum(right) > 0
+    assert f"A is right for {right[0]} of them, B for {right[1]}" in dict(diff_sheet(record).facts)["labels"]

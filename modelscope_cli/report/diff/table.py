@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from operator import itemgetter
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -257,6 +258,10 @@ def _labels(record: DiffRecord) -> str:
         texts.append(f"{row.image} ({a} in A, {b} in B)")
     text = f"{record.labels_changed} of {counted(record.images or 0, 'image')} change"
     text += f" (in {record.ties}, several classes share the highest score of B)" * bool(record.ties)
+    rows = [(Path(row.image).parent.name, row.a.label, row.b.label) for row in record.changed_predictions]
+    n_right = [sum(row[0] == row[side] for row in rows) for side in (1, 2)]
+    if any(n_right):  # the folders of the images are named after classes
+        text += f"; A is right for {n_right[0]} of them, B for {n_right[1]}"
     return text + f": {some(texts, 12 if record.sizes else 2)}" * bool(texts)
 
 
