@@ -124,20 +124,19 @@ def _said(contents: Contents, identified: Identified) -> str | None:
 
 
 # Formats that hold a program, and the code that loads them.
-_PROGRAMS = {
-    TORCH_SCRIPT: ("a TorchScript archive", "torch.jit.load({file!r})"),
-    TORCH_EXPORT: ("a program of torch.export", "torch.export.load({file!r}).module()"),
-}
+_PROGRAMS = {TORCH_SCRIPT: "a TorchScript archive", TORCH_EXPORT: "a program of torch.export"}
 
 
 def _not_recognised(path: Path, identified: Identified, contents: Contents) -> ModelscopeError:
     file = shlex.quote(str(path))
     if contents.format in _PROGRAMS and not identified.candidates:
-        program_kind, load = _PROGRAMS[contents.format]
-        message = f"'{path}' is {program_kind}: loading it can run code inside it, so it is not loaded"
-        call = load.format(file=str(path))
-        trusted = f"only if you trust it: --model FILE.py:NAME, a function there that returns {call}"
-        return CannotRunError(message, f"modelscope weights {file}   lists its tensors; {trusted}")
+        kind_of_program = _PROGRAMS[contents.format]
+        message = f"'{path}' is {kind_of_program}: loading it can run code inside it, so it is not loaded"
+        advice = "give the Python module that it was made from, as FILE.py:NAME"  # no hook reaches into TorchScript
+        if contents.format == TORCH_EXPORT:
+            call = f"torch.export.load({str(path)!r}).module()"
+            advice = f"only if you trust it: --model FILE.py:NAME, a function there that returns {call}"
+        return CannotRunError(message, f"modelscope weights {file}   lists its tensors; {advice}")
     if identified.candidates:
         message = (
             f"'{path}' matches several models with the same weight shapes: {', '.join(identified.candidates)}"

@@ -1,6 +1,7 @@
 """Batches of the user: a loader, a pair of loaders, or `file.py:loaders`."""
 
 import itertools
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -99,6 +100,11 @@ class LoaderData:
 
 def import_loaders(spec: str) -> LoaderData:
     """Import `file.py:attr`: loaders, or a function that returns them."""
+    if ":" not in spec:
+        message = f"'--loaders {spec}' is a file without the name of a loader in it"
+        raise UsageError(
+            message, f"--loaders {shlex.quote(spec)}:NAME   of a DataLoader, or a function that returns one"
+        )
     loaders = import_object(spec, "--loaders")
     return LoaderData(guarded(loaders, spec) if callable(loaders) else loaders, spec)
 

@@ -1,5 +1,6 @@
 """`diff` of two architectures: what both predict for the same images."""
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -76,9 +77,10 @@ def test_outputs_of_two_sizes_are_told_in_one_line(images):
 
 
 def test_layers_are_compared_where_they_are_asked_for(images):
-    record = ms.diff(net(), Wrapped(net()), images, size=32, layer="*")
+    other = nn.Sequential(*net(), nn.Linear(5, 5))
+    record = ms.diff(net(), other, images, size=32, layer="*")
     assert not record.sizes
-    assert record.totals.removed
+    assert record.totals.added
 
 
 def test_one_other_layer_is_not_another_architecture(images):
@@ -106,3 +108,38 @@ def test_in_folders_of_classes_it_is_said_who_is_right(images, tmp_path):
     right = [sum(row[0] == row[side] for row in rows) for side in (1, 2)]
     assert sum(right) > 0
     assert f"A is right for {right[0]} of them, B for {right[1]}" in dict(diff_sheet(record).facts)["labels"]
+
+
+def test_torchscript_is_not_taken_for_an_input(images, tmp_path):
+    script = tmp_path / "net.ts"
+    with zipfile.ZipFile(script, "w") as archive:
+        archive.writestr("net/code/__torch__.py", "")
+    with pytest.raises(CannotRunError, match="is an archive, such as TorchScript"):
+        ms.diff("resnet18", str(script), str(images[0]), weights="none")
+
+
+def test_layers_that_have_no_name_in_common_are_not_called_the_same(images):
+    with pytest.raises(CannotRunError, match="'conv' has the same name in A and in B"):
+        ms.diff(net(), Wrapped(net()), images, size=32, layer="conv")
+
+
+def test_a_net_with_other_names_is_renamed_and_nothing_else(tmp_path):
+    torch.manual_seed(0)
+
+    def block():
+        norm = nn.BatchNorm2d(4)
+        norm.running_mean.normal_()
+        return nn.Sequential(nn.Conv2d(4, 4, 3), norm)
+
+    a = nn.ModuleDict({"first": block(), "second": block()})
+    b = nn.ModuleDict(
+        {
+            name: nn.ModuleDict({"x": a[old][0], "y": a[old][1]})
+            for name, old in (("one", "first"), ("two", "second"))
+        }
+    )
+    for name, model in (("a", a), ("b", b)):
+        torch.save(model.state_dict(), tmp_path / f"{name}.pt")
+    record = ms.diff(tmp_path / "a.pt", tmp_path / "b.pt")
+    assert {row.status for row in record.tensors} == {"renamed"}
+    assert all(row.differing == 0 for row in record.tensors)

@@ -36,7 +36,8 @@ def test_not_the_same_says_where_they_part_and_how_far():
     assert f"{record.totals.changed} changed" in lines[0]
     assert lines[1].startswith("weights: bn.bias differs in 12 of 16 values, most at [11], by 30.1")
     assert lines[2].startswith("first divergence: bn, relative L2 ")
-    assert lines[3].startswith("  bn, relative L2 ")
+    assert lines[3].startswith("largest jump: block3.conv1, relative L2 ")
+    assert lines[4].startswith("  bn, relative L2 ")
     assert lines[-2] == f"  and {record.totals.changed - 10} more"
     assert lines[-1] == "tolerance: relative L2 of 1.3e-06 (assert_close's tolerance for float32)"
 

@@ -51,7 +51,7 @@ TABLE = [
     ("check", "broken.py:Net", 4, "raised SyntaxError", "hint: python "),
     # two sides
     ("diff", "resnet18", 2, "nothing to compare 'resnet18' with", "--b-dtype bfloat16"),
-    ("diff", "resnet18 vit_b_16 -w none", 4, "no tensor in common", "give two versions"),
+    ("diff", "resnet18 vit_b_16 -w none", 4, "no tensor in common", "compares their outputs"),
     ("diff", "{a} {b} {dot}", 4, "'{a}' does not hold the weights of a model", "--checkpoint {a}"),
     ("diff", "{a} {b} --b-dtype bfloat16", 2, "'--b-dtype bfloat16'", "--model NAME"),
     ("diff", "{a} {b} -l nothing", 2, "layer pattern 'nothing' matches no tensor", "--layer"),
@@ -125,7 +125,7 @@ TABLE = [
     (LEARN, "<tiny> {bad}/classes", 4, "in '{bad}/classes' hold no images", "ls {bad}/classes"),
     (LEARN, "<tiny> {bad}/alone", 4, "images of one class only, 'cat'", "ls {bad}/alone"),
     (LEARN, "<tiny> --size 64 --pictures 20 --freeze re:.*", 2, "there is nothing to train", "leave out --freeze"),
-    (LEARN, "<resnet18> --size 32 --batch 1 --pictures 20", 4, "more than 1 value per channel", "--batch 2, or"),
+    (LEARN, "<resnet18> --size 32 --batch 1 --pictures 20", 4, "more than 1 value per channel", "--batch 2"),
     (LEARN, "<{bad}/broken.py:Maps>", 4, "the model's output is 32x4x62x62, not a row", "modelscope summary"),
     (LEARN, "<{bad}/broken.py:Few> --size 8", 4, "4 scores, but the data have 10 classes", "num_classes=10"),
     (LEARN, "<tiny> --loaders {bad}/mine.py:empty", 2, "yields no batches", "starts again"),

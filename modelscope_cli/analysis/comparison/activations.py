@@ -201,6 +201,9 @@ def diff_activations(
             for row in rows.values():
                 row.settle()
     examined = tuple(row.finish(tolerance) for row in rows.values())
+    if layers and b.program is None and all(row.status in ("added", "removed") for row in examined):
+        message = f"no layer of --layer '{layers[0]}' has the same name in A and in B"
+        raise CannotRunError(message, "leave out --layer")
     shown = tuple(row for row in examined if wanted is None or row.name in wanted)
     if not shown:
         patterns = f"--layer '{layers[0]}'" if layers else "what --exclude leaves"

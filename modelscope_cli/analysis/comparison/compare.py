@@ -61,7 +61,8 @@ def pair_names(
     """Return `{name in A: name in B}` of matching tensors, and the prefixes that were replaced.
 
     First match equal names; then names that a replaced prefix makes equal, as long as it matches most of the rest;
-    last, tensors with the same type, shape and values as exactly one tensor of the other side.
+    then tensors with the same type, shape and values as exactly one tensor of the other side; last, tensors of two
+    layers of which these match others, such as the weight of a batch norm, which may be all ones in every layer.
     """
     pairs = {name: name for name in a if name in b}
     rest_a, rest_b = _without(a, pairs), _without(b, pairs.values())
@@ -76,6 +77,12 @@ def pair_names(
     ours, theirs = _by_value(rest_a), _by_value(rest_b)
     alike = ((names, theirs.get(value, ())) for value, names in ours.items())
     pairs |= {names[0]: others[0] for names, others in alike if len(names) == len(others) == 1}
+    layers = {name.rpartition(".")[0]: other.rpartition(".")[0] for name, other in pairs.items()}
+    for name, tensor in _without(rest_a, pairs).items():
+        layer, dot, last = name.rpartition(".")
+        other = f"{layers.get(layer, '')}{dot}{last}"
+        if layer in layers and other in rest_b and rest_b[other].shape == tensor.shape:
+            pairs[name] = other
     return pairs, tuple(renamings)
 
 

@@ -144,7 +144,7 @@ def _factor(a: Tensor, b: Tensor) -> float | None:
 
 def _levels(a: Tensor, b: Tensor) -> tuple[int, str] | None:
     """Return how many values each part of `b` has if it is `a` rounded to few: it never falls where `a` rises."""
-    a, b = plain_values(a).flatten(1), plain_values(b).flatten(1)
+    a, b = plain_values(a).cpu().flatten(1), plain_values(b).cpu().flatten(1)
     parts = {b.numel(): "", b.shape[1]: " for each output channel"}
     for size, part in (*parts.items(), *((n, f" for each {n} inputs") for n in (128, 64, 32))):
         if size in parts or b.shape[1] % size == 0:

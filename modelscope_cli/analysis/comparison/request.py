@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypeAlias
+from zipfile import is_zipfile
 
 from modelscope_cli.checkpoints.file_type import is_checkpoint_name
 from modelscope_cli.checkpoints.reading import is_several
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.files import IMAGE_SUFFIXES
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.loaded import LoadedModel
@@ -89,6 +90,17 @@ def read_names(a: str, b: str | None, model: str | None, *, is_run: bool) -> Dif
         is_recognised = is_run and runs_in is None  # loading it names its architecture
         return Named(runs_in, Path(text)) if holds_weights(text) and not is_recognised else Named(text)
 
+    for text in texts:
+        if (
+            is_run
+            and Path(text).is_file()
+            and is_zipfile(text)
+            and not (holds_weights(text) or is_program(text))
+        ):
+            message = f"'{text}' is an archive, such as TorchScript, whose layers cannot be compared"
+            raise CannotRunError(
+                message, "give the Python module that it was made from, as FILE.py:NAME, or a .pt2"
+            )
     return DiffRequest(named(texts[0]), named(texts[1]), b is None)
 
 
@@ -114,7 +126,8 @@ def is_input(text: str) -> bool:
         return False
     suffix = Path(text).suffix.lower()
     is_pattern = any(mark in text for mark in "*?[")
-    return text == "-" or suffix in _INPUT_SUFFIXES or is_pattern or (Path(text).exists() and suffix != ".py")
+    is_some = Path(text).exists() and suffix != ".py" and not is_zipfile(text)  # as TorchScript is
+    return text == "-" or suffix in _INPUT_SUFFIXES or is_pattern or is_some
 
 
 def requests_of(

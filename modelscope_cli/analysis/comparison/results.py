@@ -22,10 +22,12 @@ from modelscope_cli.records.diff import (
     count_up,
     first_divergence,
 )
-from modelscope_cli.records.naming import some
+from modelscope_cli.records.naming import percent, some
 from modelscope_cli.records.reading import read
 from modelscope_cli.records.run import Invocation, Record
 from modelscope_cli.records.stats import ActivationStats, InputStats, StatsRecord
+from modelscope_cli.records.watch import WatchRecord
+from modelscope_cli.rules.training.progress import accuracy_of, course_of, late_loss
 
 # The relative L2 by which other kernels may change the output of the first layer: 48 roundoffs, measured between
 # the widest and the plainest kernels of a CPU on 22 architectures with random weights, where the worst was at 19;
@@ -186,6 +188,26 @@ def _labelled(record: Record) -> dict[tuple[str, int], tuple[Any, dict[str, Any]
     return rows
 
 
+def _outcome_of(record: WatchRecord) -> dict[str, str]:
+    """Return what became of a training, and what it was run with, by name."""
+    codes = [one.code for one in record.findings if one.follows is None]
+    found = {"verdict": " ".join([record.verdict, *codes]), "steps": str(record.steps)}
+    for series in record.loss[:1]:
+        if (course := course_of(series, record.lr)) is not None:
+            found["loss"] = f"{course.end:.4g}" if math.isfinite(course.end) else "not finite"
+    for one in record.facts.criteria:
+        if not one.is_training and (cost := late_loss(one)) is not None:
+            accuracy, *_ = accuracy_of(one)
+            found["evaluation"] = f"{cost:.4g}" + (
+                f", accuracy {percent(accuracy)}" if accuracy is not None else ""
+            )
+    for rate in record.lr[:1]:
+        found["learning rate"] = f"{rate.value[0]:g}"
+    if record.facts.inputs:
+        found["batch"] = "x".join(map(str, record.facts.inputs[0].shape))
+    return found
+
+
 def _differing_settings(a: Record, b: Record) -> Iterator[SettingDifference]:
     ours, theirs = _settings(a), _settings(b)
     for name in dict.fromkeys((*ours, *theirs)):
@@ -214,6 +236,8 @@ def _settings(record: Any) -> dict[str, str]:
             found[name.replace("_", " ")] = str(value)
     if hooks := getattr(record, "hooks", ()):
         found["hooks"] = ", ".join(hook.spec for hook in hooks)
+    if isinstance(record, WatchRecord):
+        found |= _outcome_of(record)
     of_training = getattr(record, "settings", None) or {}
     found |= {f"setting {name}": str(value) for name, value in of_training.items()}
     return found | {name.replace("version", "modelscope"): str(one) for name, one in run.versions.items()}

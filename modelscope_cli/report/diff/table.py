@@ -23,6 +23,7 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import MOST_ROWS, Column, Sheet, field_columns
 
 _ALIKE = ("same", "not tested", "folded")  # rows that show no difference
+_OUTCOMES = ("verdict", "loss", "evaluation")  # settings of two trainings that are what became of them
 _JUMP = 3.0  # times the largest relative L2 before a layer; a batch norm alone doubles it
 
 
@@ -201,7 +202,8 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
         ": ".join(filter(None, (one.message, one.hint * (hints[one.hint] == n))))
         for n, one in enumerate(causes)
     ]
-    facts = [(one.kind.replace("_", " "), text) for one, text in zip(causes, texts, strict=True)]
+    facts = [(one.name, f"{one.a} in A; {one.b} in B") for one in record.settings if one.name in _OUTCOMES]
+    facts += [(one.kind.replace("_", " "), text) for one, text in zip(causes, texts, strict=True)]
     facts += [("labels", _labels(record))] * (record.labels_changed is not None)
     facts += [(x, _side(side, side.model.source != "file")) for x, side in (("A", ours), ("B", record.b))]
     facts.append(("weights", _sizes(record)) if record.sizes else ("totals", _totals(record)))
@@ -238,8 +240,11 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     n_hidden = sum(row.status != "same" for row in record.figures or ()) - len(_rows_shown(record))
     more = f"{counted(n_hidden, 'more number')} of these rows changed: --all lists every one"
     facts += [("more", more)] * (record.figures is not None and n_hidden > 0)
-    for setting in record.settings:
-        facts.append(("setting", f"{setting.name}: {setting.a} in A, {setting.b} in B"))
+    facts += [
+        ("setting", f"{one.name}: {one.a} in A, {one.b} in B")
+        for one in record.settings
+        if one.name not in _OUTCOMES
+    ]
     for renaming in record.renamings:
         where = counted(renaming.tensors, "tensor")
         facts.append(("prefix", f"'{renaming.prefix}' is '{renaming.b_prefix}' in B, in {where}"))
@@ -294,7 +299,7 @@ def _worst(record: DiffRecord) -> list[tuple[str, str]]:
     if record.tensors is None:
         first = next((row for row in record.rows if row.label == record.first_divergence), None)
         name = "output" if record.sizes else "first divergence"
-        facts.append((name, _describe(first) if first else "none"))
+        facts.append((name, _describe(first) if first else "equal" if record.sizes else "none"))
         facts += _largest_jump(record.rows if record.figures is None else ())
     changed = [row for row in record.rows if row.rel_l2 and row.status != "same" and row.shape != ()]
     if changed and record.layers is None:

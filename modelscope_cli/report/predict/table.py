@@ -198,18 +198,21 @@ def _doctor_answer(record: DoctorRecord) -> str:
     *others, meant = record.variations
     best = max(record.variations, key=lambda row: row.accuracy or 0)
     n_changed = sum(row.changed > 0 for row in others)
-    accuracy = meant.accuracy if record.other_order is None else None  # known, and with these labels
-    if accuracy is not None and best.accuracy == accuracy:
-        right = numbers.percent(accuracy)
-        return f"yours is best: {right} right; none of {len(others)} variations does better"
+    if meant.accuracy is not None and best.accuracy is not None:
+        right = numbers.percent(meant.accuracy)
+        gain = (best.accuracy - meant.accuracy) * record.images
+        if gain > 2 * best.changed**0.5:  # of as many changes, half are for the better by chance
+            return f"Best is '{best.name}': {numbers.percent(best.accuracy)} right, the reference {right}"
+        if record.other_order is None:
+            if not gain:
+                return f"yours is best: {right} right; none of {len(others)} variations does better"
+            nearest = f"the best, '{best.name}', has {numbers.percent(best.accuracy)}"
+            return f"None of {len(others)} variations is clearly better than yours: {right} right; {nearest}"
     if not n_changed:
         predictions = counted(record.images, "prediction")
         return f"None of {len(others)} variations changes any of {predictions}"
     change = "changes" if n_changed == 1 else "change"
     words = f"{n_changed} of {len(others)} variations {change} at least one prediction"
-    if accuracy is not None:
-        right = f"{numbers.percent(best.accuracy)} right, the reference {numbers.percent(accuracy)}"
-        return f"{words}; the most accurate is '{best.name}': {right}"
     return f"{words}; '{others[0].name}' changes {others[0].changed} of {record.images}"
 
 

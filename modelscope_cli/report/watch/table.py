@@ -291,8 +291,10 @@ def _course(record: WatchRecord, series: ScalarSeries) -> str:
     chance = cost_of_guessing(record.facts.criteria, record.loss) if len(record.loss) == 1 else None
     if chance is None:
         return f"{means}; {lowest}"
-    words, first = f"{means}; {lowest}; chance level {loss(chance)}", finite[0][0]
-    if first < _HUGE * chance or not any(one.is_training and one.classes for one in record.facts.criteria):
+    is_of_classes = any(one.is_training and one.classes for one in record.facts.criteria)
+    guess = f"chance level {loss(chance)}" if is_of_classes else f"the best constant gives {loss(chance)}"
+    words, first = f"{means}; {lowest}; {guess}", finite[0][0]
+    if first < _HUGE * chance or not is_of_classes:
         return words
     why = "the first scores are too large (initial weights of the last layer, a temperature)"
     return f"{words}; {number(first)} at the first step is {first / chance:.0f} times that: {why}"

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import percent, rounded
@@ -13,6 +13,7 @@ from modelscope_cli.rules.training.progress import (
     LossCourse,
     accuracy_of,
     is_on_its_way,
+    late_loss,
     luck_of,
     may_wander,
 )
@@ -36,6 +37,8 @@ _ONCE = "make the model and its optimizer once, before the loop over the epochs"
 _IN_HALVES = (
     "use bfloat16, or torch.amp.GradScaler: float16 has no values above 65504; and look for log or a division"
 )
+_ENOUGH_NUMBERS = 20  # targets in an evaluation
+_BY_DESIGN = 1e-4  # probability of so many wrong labels by chance
 _COLLAPSED = 0.995  # share of the predictions that are of one class
 
 
@@ -134,6 +137,10 @@ def _raised_rate(case: Case, optimizer: str, since: int) -> str | None:
         rates = [(step, rate) for step, rate in zip(series.step, series.value, strict=True) if rate]
         if series.optimizer == optimizer and rates and rates[-1][1] > _RAISED * rates[0][1]:
             then = max((one for one in rates if one[0] <= since), default=rates[0])[1]
+            if then <= rates[0][1]:  # it rose between two records
+                return (
+                    f"keep the learning rate at {then:.2g}: the loss rose when it grew to {rates[-1][1]:.2g}"
+                )
             course = f"from {rates[0][1]:.2g} to {rates[-1][1]:.2g}"
             return f"keep the learning rate, which grew {course}, well below {then:.2g}: there the loss rose"
     return None
@@ -252,24 +259,27 @@ def _is_on_its_way(case: Case, one: WatchedCriterion) -> bool:
 
 @training_rule("MS742", "validation-is-guessing", WARNING, 0.05, Link.LOSS)
 def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The accuracy is good in training, but no better than chance in validation: memorised, not learnt.
+    """The model is good in training, but no better than chance in validation: memorised, not learnt.
 
     Measure: probability of so low an accuracy in the last evaluation for a model that is halfway from guessing to
-        perfect, by the binomial distribution
+        perfect, by the binomial distribution; of numbers the loss there, beside that of the best constant
     Source: the usual 5 %; own choice: within a tenth of the errors of guessing
     Hint: check the labels, and use more images; in a script of your own, compare the preprocessing and the class
         indices of both sets, and check which copy of the model is validated
     Why: the model does not work on images it was not trained on
     """
     accuracy, guessed = case.progress.accuracy, case.progress.guessed
-    if case.progress.learns is not True or accuracy is None or guessed is None:
-        return
-    if accuracy < guessed + _HALFWAY * (1 - guessed) or _has_follower(case):
-        return
     trained = {(one.name, one.classes) for one in case.facts.criteria if one.is_training}
     judged = [
         one for one in case.facts.criteria if not one.is_training and (one.name, one.classes) in trained
     ]
+    if case.progress.learns is not True or _has_follower(case):
+        return
+    if accuracy is None or guessed is None:
+        yield from _constant_is_better(case, judged)
+        return
+    if accuracy < guessed + _HALFWAY * (1 - guessed):
+        return
     figures = map(accuracy_of, judged)
     accuracies = [
         (right, least, rows) for right, least, rows in figures if right is not None and least is not None
@@ -283,8 +293,30 @@ def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSightin
     ):
         right, least, rows = accuracies[0]
         judged_on = f"{percent(right, 1)} of {rows:,} labels in evaluation (chance {percent(least, 1)})"
-        words = f"memorised, not learnt: accuracy {percent(accuracy, 1)} in training, but {judged_on}"
-        yield TrainingSighting(None, judged[0].series.step[0], right, words, judged[0].place)
+        words, hint = f"accuracy {percent(accuracy, 1)} in training, but {judged_on}", None
+        # Labels that have nothing to do with the true ones are rarely all wrong
+        if luck_of(round((1 - right) * rows), rows, 1 - 1 / max(judged[0].classes or 2, 2)) < _BY_DESIGN:
+            words, hint = f"far below chance: {words}", "give both sets the same class indices"
+        else:
+            words = f"memorised, not learnt: {words}"
+        yield TrainingSighting(None, judged[0].series.step[0], right, words, judged[0].place, hint=hint)
+
+
+def _constant_is_better(case: Case, judged: Sequence[WatchedCriterion]) -> Iterator[TrainingSighting]:
+    """Yield an evaluation of numbers that a constant would be better at, unlike the training."""
+    main, chance = case.progress.main, case.progress.chance
+    one = judged[0] if len(judged) == 1 else None
+    cost = late_loss(one) if one is not None else None
+    if one is None or cost is None or main is None or chance is None or main.end > _HALFWAY * chance:
+        return
+    guesses = [value for value in one.series.guessing if value is not None]
+    if guesses and one.series.rows[-1] >= _ENOUGH_NUMBERS and cost > (1 - _BETTER) * guesses[-1]:
+        judged_on = f"{cost:.3g} in evaluation, where the best constant gives {guesses[-1]:.3g}"
+        words = f"memorised, not learnt: the loss is {main.end:.3g} in training, but {judged_on}"
+        hint = (
+            "check the targets and their order, use more images, and compare the preprocessing of both sets"
+        )
+        yield TrainingSighting(None, one.series.step[0], cost, words, one.place, hint=hint)
 
 
 def _has_follower(case: Case) -> bool:
