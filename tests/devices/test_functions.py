@@ -44,7 +44,8 @@ def vars_of(record):
 
 def watched(model, x):
     optimizer = torch.optim.SGD(model.train().parameters(), lr=0.01)
-    with ms.watch(model, optimizer, out=f"watched {next(model.parameters()).device.type}", force=True) as loop:
+    out = f"watched {next(model.parameters()).device.type}"
+    with ms.watch(model, optimizer, every=1, out=out, force=True) as loop:
         for _ in range(4):
             optimizer.zero_grad()
             scores = model(x.to(next(model.parameters())))
