@@ -270,8 +270,9 @@ class ModelFacts:
         norm_values: of the batch norm in training mode with the fewest values per channel, `norm_name`, their
             largest number and the batch size it occurred with.
         dtypes: of its layers' outputs; `has_trained`: whether it ran with gradients in training mode.
-        evaluated: number of losses without gradients, in training mode and in evaluation mode; `loose_modes`:
-            classes of layers that were in training mode then.
+        evaluated: number of losses without gradients, in training mode and in evaluation mode.
+        loose_runs: number of runs without gradients in training mode; `loose_modes`: classes of layers then whose
+            behaviour in training mode differs.
         outputs: number of recorded passes; number of those in which all rows of the output were the same
             although those of the input were not; standard deviation over the rows at first and at last; the
             same of their directions.
@@ -307,6 +308,7 @@ class ModelFacts:
     validated: tuple[float, ...] = ()
     copies: tuple[tuple[str, int, int, bool], ...] = ()
     norm_name: str = ""
+    loose_runs: int = 0
 
 
 @dataclass(frozen=True, slots=True)

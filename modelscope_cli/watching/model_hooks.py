@@ -262,6 +262,8 @@ class PassWatch:
             if model.called is None:
                 model.called, model.is_target = place_of_caller(), is_called_target(module)
             self._evaluated = model, root.training
+            if root.training:
+                model.count_loose_run()
             if not root.training and model.has_been_trained and model.n_seen < MOST_SEEN:
                 x = next((x for _, x in tensors_in(args) if x.is_floating_point() and not x.is_meta), None)
                 if x is not None and not is_sharded(x):

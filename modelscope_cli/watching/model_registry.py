@@ -88,7 +88,8 @@ class WatchedModel:
     has_trained: bool = False  # it ran with gradients in training mode
     # Criteria applied without gradients, in training mode and in evaluation mode.
     evaluated: list[int] = field(default_factory=lambda: [0, 0])
-    # Classes of layers that depend on the mode and were in training mode at an evaluation.
+    # Runs without gradients in training mode, and the classes of layers then that depend on the mode.
+    loose_runs: int = 0
     loose_modes: tuple[str, ...] = ()
     # Of each recorded pass in training mode: whether all rows of the output are equal though those of the
     # input are not, the standard deviation over the rows, and that of their directions.
@@ -145,8 +146,11 @@ class WatchedModel:
         if self.seen is not None:
             self.validated.append(self.seen)
             self.seen = None
-        if is_training and self.evaluated[0] == 1:
-            self.loose_modes = layers_in_mode(self.root(), is_training=True)
+
+    def count_loose_run(self) -> None:
+        """Note a run without gradients in training mode, and count those after training began."""
+        self.loose_runs += self.has_been_trained
+        self.loose_modes = self.loose_modes or layers_in_mode(self.root(), is_training=True)
 
     def see_validated(self, x: Tensor) -> None:
         """Record an input in evaluation mode without gradients."""
@@ -203,6 +207,7 @@ class WatchedModel:
             "has_trained": self.has_trained,
             "evaluated": self.evaluated,
             "loose_modes": self.loose_modes,
+            "loose_runs": self.loose_runs,
             "outputs": self._output_figures(),
             "validated": self._validated_figures(),
             "is_fed": self.is_fed,

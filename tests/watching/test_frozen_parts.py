@@ -110,3 +110,23 @@ def test_of_what_is_in_no_optimizer_the_last_layer_is_named_first(recorded):
     (found,) = [one for one in recorded(script).findings if one.code == "MS712"]
     assert found.layer == "4.weight"
     assert "also 0.weight" in found.message
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+def test_passes_in_training_mode_without_labels_are_not_judged(recorded, is_left):
+    def script():
+        model = Net(has_dropout=True)
+        optimizer = torch.optim.Adam(model.parameters(), 0.01)
+        for _ in range(60):
+            x = torch.randn(64, 6)
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), x[:, :3].argmax(1)).backward()
+            optimizer.step()
+        model.train(is_left)
+        with torch.no_grad():
+            model(torch.randn(16, 6))
+
+    record = recorded(script)
+    assert record.findings == ()
+    said = "the evaluation (its forward passes ran in training mode, and so did its BatchNorm1d and Dropout layers"
+    assert (said in record.reason) == is_left

@@ -27,6 +27,7 @@ NOT_FALLEN = "MS735"
 RULES = rules_in(TrainingRule, data, bookkeeping, wiring, layers, recipe, updates, loss, time, trial)
 NOT_TRIED = Trials()
 _EVALUATION = "the evaluation (its forward passes were seen, but not its labels)"
+_LOOSE = "the evaluation (its forward passes ran in training mode, and so did its {} layers: model.eval())"
 _MEMORISING = "whether the model memorises (the loss was seen on training data only)"
 
 
@@ -76,7 +77,9 @@ def judge_training(
     if (reason := _why_unknown(case)) is not None:
         return Judgement((), UNKNOWN, reason)
     is_evaluated = any(not one.is_training and one.series.step for one in facts.criteria)
+    loose = {kind for one in facts.models if one.loose_runs for kind in one.loose_modes}
     unjudged = [_MEMORISING, *[_EVALUATION] * any(one.validated for one in facts.models)]
+    unjudged += [_LOOSE.format(" and ".join(sorted(loose)))] if loose else []
     untested = [*_unseen(case), *([] if is_evaluated else unjudged)]
     reasons = [] if case.progress.is_measured else [_how_far(case)]
     reasons += [f"not tested: {'; '.join(untested)}"] if untested else []
