@@ -46,8 +46,8 @@ def plain_json(document: str) -> str:
 
 
 def spreadsheet_cell(text: str) -> str:
-    """Return a cell that spreadsheets do not read as a formula; numbers are unchanged."""
-    return f"'{text}" if text.startswith(_FORMULA) and not _is_number(text) else text
+    """Return a cell that spreadsheets do not read as a formula; numbers, also several, are unchanged."""
+    return f"'{text}" if text.startswith(_FORMULA) and not all(map(_is_number, text.split())) else text
 
 
 def markdown(text: str) -> str:

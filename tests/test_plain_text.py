@@ -59,7 +59,7 @@ def test_what_people_write_stays_as_it_is(text):
 
 @pytest.mark.parametrize(("text", "cell"), [
     *((f"{mark}cmd|'/C calc'!A1", f"'{mark}cmd|'/C calc'!A1") for mark in "=+-@\t\r＝"),
-    *((number, number) for number in ("-0.5", "+1", "-1e-05", "-inf", "conv1", "a=b", "")),
+    *((number, number) for number in ("-0.5", "+1", "-1e-05", "-inf", "-0.5 0.25 -1", "conv1", "a=b", "")),
 ])  # fmt: skip
 def test_no_name_is_a_formula_and_numbers_are_numbers(text, cell):
     assert spreadsheet_cell(text) == cell
