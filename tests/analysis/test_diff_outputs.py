@@ -45,7 +45,7 @@ def test_other_names_and_the_same_outputs_are_no_difference(images, names):
     record = ms.diff(net(), Wrapped(net(), names), images, size=32)
     assert record.is_same
     assert (record.labels_changed, record.changed_predictions) == (0, ())
-    assert record.sizes[0][1] == record.sizes[1][1] == sum(one.numel() for one in net().parameters())
+    assert record.matched_by.startswith("weights, shape and value")
 
 
 @pytest.mark.parametrize(
@@ -143,3 +143,60 @@ def test_a_net_with_other_names_is_renamed_and_nothing_else(tmp_path):
     record = ms.diff(tmp_path / "a.pt", tmp_path / "b.pt")
     assert {row.status for row in record.tensors} == {"renamed"}
     assert all(row.differing == 0 for row in record.tensors)
+
+
+class Block(nn.Module):
+    def __init__(self, bug):
+        super().__init__()
+        self.cv_a, self.nm_a = nn.Conv2d(6, 6, 3, 2 if bug == "stride" else 1, 1), nn.BatchNorm2d(6)
+        self.cv_b, self.nm_b = nn.Conv2d(6, 6, 3, 1, 1), nn.BatchNorm2d(6, eps=0.1 if bug == "eps" else 1e-5)
+        self.side, self.bug = nn.Conv2d(6, 6, 1), bug
+
+    def forward(self, x):
+        beside = self.side(x)  # which the other model computes last
+        x = self.nm_a(self.cv_a(x))
+        x = self.nm_b(self.cv_b(x if self.bug == "relu" else x.relu()))
+        return x + nn.functional.interpolate(beside, x.shape[2:])
+
+
+class Original(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(6, 6, 3, 1, 1), nn.BatchNorm2d(6)
+        self.conv2, self.bn2 = nn.Conv2d(6, 6, 3, 1, 1), nn.BatchNorm2d(6)
+        self.downsample = nn.Conv2d(6, 6, 1)
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(self.bn1(self.conv1(x)).relu()))
+        return y + self.downsample(x)
+
+
+def ported(bug, where):
+    """Return a net and its re-implementation with other names, the same weights and a bug in one block."""
+    torch.manual_seed(0)
+    a = nn.ModuleDict({"stem": nn.Conv2d(3, 6, 3), "layers": nn.Sequential(*(Original() for _ in range(4)))})
+    b = nn.ModuleDict(
+        {"first": nn.Conv2d(3, 6, 3), "stages": nn.Sequential(*(Block(bug * (n == where)) for n in range(4)))}
+    )
+    names = {"stem": "first", "layers": "stages", "conv1": "cv_a", "bn1": "nm_a", "conv2": "cv_b"}
+    names |= {"bn2": "nm_b", "downsample": "side"}
+    state = {
+        ".".join(names.get(part, part) for part in key.split(".")): v for key, v in a.state_dict().items()
+    }
+    b.load_state_dict(state)
+    return tuple(nn.Sequential(*one.values(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval() for one in (a, b))
+
+
+@pytest.mark.parametrize("where", [0, 2, 3])
+@pytest.mark.parametrize(
+    ("bug", "layer"), [("", None), ("eps", "bn2"), ("relu", "conv2"), ("stride", "conv1")]
+)
+def test_the_first_layer_of_a_port_that_differs_is_found(bug, layer, where):
+    a, b = ported(bug, where)
+    record = ms.diff(a, b, torch.randn(2, 3, 16, 16))
+    assert record.matched_by.startswith("weights, shape and value")
+    if bug == "stride":
+        row = next(row for row in record.layers if row.name == f"1.{where}.{layer}")
+        assert row.matched == f"'1.{where}.cv_a' of B has its weights, and returns 2x6x7x7"
+    else:
+        assert record.first_divergence == (f"1.{where}.{layer}" if layer else None)

@@ -18,7 +18,7 @@ from modelscope_cli.analysis.comparison.evidence import alone_different, within_
 from modelscope_cli.analysis.comparison.folding import EXPORT_AGAIN, StoredFold, find_folds
 from modelscope_cli.analysis.comparison.matching import Key
 from modelscope_cli.analysis.comparison.precision import precision_causes
-from modelscope_cli.analysis.comparison.programs import Program, program_of
+from modelscope_cli.analysis.comparison.programs import LayersInOrder, Program, program_of
 from modelscope_cli.analysis.comparison.relation import relations
 from modelscope_cli.analysis.comparison.request import Patterns, Source, choose_tolerance, refuse_given
 from modelscope_cli.analysis.comparison.sides import (
@@ -227,6 +227,19 @@ class ModelComparison:
         params = [{(name, one.shape) for name, one in model.module.named_parameters()} for model in loaded]
         is_other = 10 * len(params[0] & params[1]) < 6 * max(map(len, params))
         is_other &= program is None and not layer and not exclude
+        shapes = [Counter(one.shape for one in model.module.parameters()) for model in loaded]
+        is_renamed = is_other and 10 * (shapes[0] & shapes[1]).total() >= 9 * max(map(Counter.total, shapes))
+        if is_renamed:
+            ours, theirs = (_by_value(model.module.state_dict()) for model in loaded)
+            same = (
+                (names[0], theirs[value][0])
+                for value, names in ours.items()
+                if len(theirs.get(value, ())) == 1
+            )
+            twins = {name.rpartition(".")[0]: other.rpartition(".")[0] for name, other in same}
+            in_order = LayersInOrder(loaded[1].module, side_b.place(first), side_b.seed, twins)
+            side_b = replace(side_b, program=in_order)
+        is_whole_only = is_other and not is_renamed
         tolerance, reason = choose_tolerance(
             self.tolerance,
             [a.dtype, b.dtype],
@@ -240,10 +253,10 @@ class ModelComparison:
             tolerance,
             layers=as_tuple(layer),
             exclude=as_tuple(exclude),
-            is_whole_only=is_other,
+            is_whole_only=is_whole_only,
             track=lambda batches: by_image(self.progress, batches, "activations", inputs.n_listed),
         )
-        if is_other and diff.rows[0].status == "reshaped":
+        if is_whole_only and diff.rows[0].status == "reshaped":
             _refuse_outputs(diff.rows[0], loaded[1], python_inputs.request.files)
         values: dict[Key, Tensor] = {}
         if program is not None and self.tolerance is None:
@@ -271,11 +284,11 @@ class ModelComparison:
             images=inputs.n_images,
             layers=diff.rows,
             causes=causes,
-            matched_by=None if program is None else _matched_by(diff, program),
+            matched_by=_matched_by(diff, program) if program else LayersInOrder.rule if is_renamed else None,
             labels_changed=None if changed is None else len(changed),
             changed_predictions=changed or (),
             ties=diff.ties if changed is not None else 0,
-            sizes=tuple(_size(model.module) for model in loaded) if is_other else (),
+            sizes=tuple(_size(model.module) for model in loaded) if is_whole_only else (),
         )
 
     def _header(self, a: DiffSide, input_info: InputInfo | None, warnings: tuple[Notice, ...]) -> Run:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.comparison.programs import Program, Value
+from modelscope_cli.analysis.comparison.programs import LayersInOrder, Program, Value
 from modelscope_cli.analysis.comparison.variants import apart
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.forward_passes import StreamedOutput
@@ -116,7 +116,7 @@ def match(
     has_scopes = any(
         value.modules and value.modules[-1] == key[0] for key in layers for value in program.values
     )
-    if has_scopes:
+    if has_scopes and not isinstance(program, LayersInOrder):
         _match_scopes(matching, layers, program, values, calls)
     else:
         _match_in_order(matching, layers, program, values)
@@ -220,11 +220,16 @@ def _match_in_order(
     """Align both sequences so that most is alike: values first, then the kind of operation, then the shape."""
     ours = list(layers.items())
     theirs = [value for value in program.values if value.name in values]
+    twins = program.twins if isinstance(program, LayersInOrder) else {}
+    taken = {*twins.values()}
     best = torch.zeros(len(ours) + 1, len(theirs) + 1, dtype=torch.float64)
     gains = torch.zeros(len(ours), len(theirs), dtype=torch.float64)
     for i, (key, one) in enumerate(ours):
         kind = matching.calls[key].type.lower()
         for j, value in enumerate(theirs):
+            layer = value.modules[-1] if value.modules and twins else ""
+            if (key[0] in twins or layer in taken) and twins.get(key[0]) != layer:
+                continue  # another layer has its weights
             if values[value.name].shape == one.shape:
                 is_kind = value.operator.lower() in kind or kind.startswith(value.operator.lower())
                 gains[i, j] = 1 + 10 * (one.distance(values[value.name]) < _ALIKE) + 0.5 * is_kind
@@ -245,9 +250,19 @@ def _match_in_order(
             j -= 1
         else:
             i -= 1
-    for key in layers:
+    for key, one in layers.items():
         if key not in matching.values:
-            matching.remarks[key] = "B has no value of its shape in this position"
+            matching.remarks[key] = _why_not(twins.get(key[0]), one, theirs, values)
+
+
+def _why_not(twin: str | None, one: Seen, theirs: Sequence[Value], values: dict[str, Seen]) -> str:
+    """Return why a layer of A has no value in B. `twin`: the layer of B with its weights."""
+    own = (value for value in theirs if value.modules and value.modules[-1] == twin)
+    shape = next((values[value.name].shape for value in own), None)
+    if shape is None:
+        return "B has no value of its shape in this position"
+    what = "runs at another place" if shape == one.shape else f"returns {'x'.join(map(str, shape))}"
+    return f"'{twin}' of B has its weights, and {what}"
 
 
 def _note_folding(

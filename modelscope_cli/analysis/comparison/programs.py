@@ -1,7 +1,8 @@
 """What B may be instead of a model with layers: an ONNX file, or a program of torch.export."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -9,7 +10,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.hooks.forward_passes import OutputStream, StreamedOutput
 from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.models.onnx_net import RESIZE, OnnxNet
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.run import Arguments
@@ -122,8 +125,43 @@ class ExportedProgramRun:
                 del runner.env[dead]
 
 
+class LayersInOrder:
+    """The innermost layers of a model that names them otherwise than A, in the order in which they run.
+
+    Args:
+        args: of one pass, which finds the layers.
+        twins: the layers of B that hold the same values as one of A, by the name of that.
+    """
+
+    rule = "weights, shape and value, in execution order, as most names differ"
+
+    def __init__(self, module: nn.Module, args: Arguments, seed: int, twins: Mapping[str, str]) -> None:
+        self.module, self.twins, self._seed = module, twins, seed
+        found = [(self._name(one), one.call) for one in self._stream(args)]
+        self.values = tuple(Value(name, call.type, (call.name,), ()) for name, call in found if call.name)
+        self.outputs = tuple(name for name, call in found if not call.name)
+
+    def run(self, args: Arguments, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+        wanted = set(names)
+        for one in self._stream(args):
+            if self._name(one) in wanted:
+                yield self._name(one), one.tensor
+
+    def _stream(self, args: Arguments) -> Iterator[StreamedOutput]:
+        stream = OutputStream(self.module, seed=self._seed, blocks={""})
+        with (
+            HookSession(self.module, [stream]) as session,
+            closing(stream.follow(lambda: session.run(args))) as outputs,
+        ):
+            yield from outputs
+
+    @staticmethod
+    def _name(one: StreamedOutput) -> str:
+        return ".".join(filter(None, (one.call.label if one.call.name else "output", one.path)))
+
+
 # What runs instead of layers.
-Program: TypeAlias = OnnxProgram | ExportedProgramRun
+Program: TypeAlias = OnnxProgram | ExportedProgramRun | LayersInOrder
 
 
 def program_of(module: nn.Module) -> Program | None:

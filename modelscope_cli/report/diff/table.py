@@ -225,7 +225,8 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
         facts.append(
             ("not finite", f"{numbers.count(n)} values are NaN or infinite on one side: {rows}, {first}")
         )
-    if record.matched_by is not None and record.first_divergence is not None and not record.causes:
+    is_export = record.matched_by is not None and "names differ" not in record.matched_by
+    if is_export and record.first_divergence is not None and not record.causes:
         checked = "training mode, batch, inputs, order, precision, arguments and weights were checked"
         facts.append(("cause", f"not found: {checked}"))
     facts.append(("tolerance", _tolerance(record)))
