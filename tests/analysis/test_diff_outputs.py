@@ -28,8 +28,10 @@ class Wrapped(nn.Module):
 @pytest.fixture
 def images(tmp_path):
     files = [tmp_path / f"{n}.png" for n in range(12)]
+    noise = torch.randn(12, 32, 32, 3, generator=torch.Generator().manual_seed(0))
     for n, file in enumerate(files):
-        Image.effect_noise((32, 32), 20 + 10 * n).convert("RGB").save(file)
+        values = 128 + (20 + 10 * n) * noise[n]
+        Image.fromarray(values.clamp(0, 255).byte().numpy()).save(file)
     return files
 
 

@@ -94,7 +94,7 @@ def test_the_file_of_a_program_is_named_and_not_run(tmp_path: Path, kind: str) -
     else:
         torch.export.save(program(), path)
     what, load = {
-        "script": ("a TorchScript archive", "torch.jit.load"),
+        "script": ("a TorchScript archive", "the Python module that it was made from"),
         "export": ("a program of torch.export", "torch.export.load"),
     }[kind]
     assert ms.weights(path).format.startswith({"script": "TorchScript", "export": "torch.export"}[kind])
