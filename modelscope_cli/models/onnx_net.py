@@ -435,5 +435,9 @@ def _joined(pieces: Sequence[Any]) -> Tensor:
 
 
 def _text(value: OnnxValue) -> str:
-    sizes = "?" if value.shape is None else "x".join(str(size or "?") for size in value.shape)
+    sizes = (
+        "?"
+        if value.shape is None
+        else "x".join(str(size) if isinstance(size, int) else "?" for size in value.shape)
+    )
     return f"{sizes or 'scalar'} {value.dtype or ''}".strip()

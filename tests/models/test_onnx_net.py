@@ -209,3 +209,12 @@ def test_without_onnxruntime_the_weights_are_listed_and_a_run_says_what_to_insta
     with pytest.raises(UsageError) as caught:
         ms.stats(str(file), torch.zeros(1, 3, 15, 15))
     assert "modelscope-cli[onnx]" in (caught.value.hint or "")
+
+
+def test_the_doctor_leaves_out_sizes_that_the_file_does_not_take(file: Path, tmp_path: Path) -> None:
+    from PIL import Image
+
+    Image.new("RGB", (20, 20), "red").save(tmp_path / "red.png")
+    record = ms.doctor(str(file), tmp_path / "red.png", size=15)
+    assert record.images == 1
+    assert not any(row.name.startswith("--size") for row in record.variations)

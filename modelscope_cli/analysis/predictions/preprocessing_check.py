@@ -18,7 +18,7 @@ from modelscope_cli.analysis.predictions.scores import class_scores, kl_divergen
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.hooks.session import ForwardError, HookSession
+from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.image import upright_size
 from modelscope_cli.inputs.model_config import configured_outputs
@@ -182,7 +182,7 @@ def _first_images(subject: Subject) -> Tensor:
 def _runs_on(subject: Subject, side: int) -> bool:
     """Tell whether the model runs on an image of this side."""
     images = _first_images(subject)
-    with suppress(ForwardError), HookSession(subject.loaded.module) as session:
+    with suppress(CannotRunError), HookSession(subject.loaded.module) as session:
         session.run((images.new_zeros(1, images.shape[-3], side, side),))
         return True
     return False
