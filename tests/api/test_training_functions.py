@@ -1,6 +1,7 @@
 """`train` and `lrfind` from Python: a module and a loader of the caller's, and what is refused."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.importspec import import_object
+from modelscope_cli.records.train import Suggestion
+from modelscope_cli.report.lrfind.table import answer
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -133,3 +136,10 @@ def test_a_training_that_only_memorises_is_not_called_sound(is_learnable):
         (memorised,) = one.findings
         assert memorised.code == "MS742"
         assert f"{100 * last.accuracy:.1f} % of 200 labels in evaluation" in memorised.message
+
+
+def test_a_rate_found_by_a_slight_fall_is_said_to_be_unsure(tiny):
+    record = ms.lrfind(tiny, steps=10, pictures=20, size=16, batch=4)
+    found = replace(record, suggestion=Suggestion(0.1, 0.1, 0.1), smoothed=(2.0, 1.96, 3.0))
+    assert answer(replace(found, fall=0.04)).endswith("it fell by 2 % only: more --steps make this surer")
+    assert answer(replace(found, fall=0.4)).endswith("were tried")

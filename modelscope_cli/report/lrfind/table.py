@@ -19,6 +19,8 @@ COLUMNS = (
     Column("meaning", "meaning", lambda r: WAYS[r[0]], is_number=False, rank=2, wraps=True),
 )
 
+_SLIGHT = 0.05  # of the loss at first: a fall that says little
+
 
 def lrfind_sheet(record: LrfindRecord) -> Sheet:
     """Return the suggestions; the facts below are about the sweep."""
@@ -37,7 +39,11 @@ def answer(record: LrfindRecord) -> str:
     if lr is None:
         return f"No learning rate to suggest: {_why_none(record)}"
     span = f"{record.lr[0]:.3g} to {record.lr[-1]:.3g}"
-    return f"Learning rate {rate(lr)}: the middle of the longest fall of the loss; {span} were tried"
+    words = f"Learning rate {rate(lr)}: the middle of the longest fall of the loss; {span} were tried"
+    first = next((value for value in record.smoothed if value), None)
+    if first and record.fall < _SLIGHT * first:
+        words += f"; it fell by {numbers.percent(record.fall / first)} only: more --steps make this surer"
+    return words
 
 
 def _why_none(record: LrfindRecord) -> str:
