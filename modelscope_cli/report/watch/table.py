@@ -58,7 +58,7 @@ def watch_sheet(record: WatchRecord) -> Sheet:
 
 def answer(record: WatchRecord) -> str:
     """Return the verdict: the first cause, or how the loss went."""
-    course = f"loss {_course(record, record.loss[0])}" if record.loss else ""
+    course = f"loss {_means(record, record.loss[0])}" if record.loss else ""
     so_far = f"Step {record.steps:,} of a run in progress: " if record.is_running else ""
     return so_far + training_answer(record.findings, record.verdict, record.reason, course)
 
@@ -275,12 +275,17 @@ def _who(record: WatchRecord, optimizer: str) -> str:
     return f"{optimizer} of {', '.join(models)}" if models else optimizer
 
 
-def _course(record: WatchRecord, series: ScalarSeries) -> str:
-    """Return the means that the verdict compares, and the lowest value."""
+def _means(record: WatchRecord, series: ScalarSeries) -> str:
+    """Return the means that the verdict compares."""
     course, last = course_of(series, record.lr), series.value[-1]
     assert course is not None  # a series has values
     end = course.end if last is not None and math.isfinite(last) else None
-    means = f"{course.began(loss)}, {loss(end)} over the last"
+    return f"{course.began(loss)}, {loss(end)} over the last"
+
+
+def _course(record: WatchRecord, series: ScalarSeries) -> str:
+    """Return the means that the verdict compares, the lowest value, and the cost of guessing."""
+    means = _means(record, series)
     pairs = list(zip(series.value, series.step, strict=True))
     finite = [(value, step) for value, step in pairs if value is not None and math.isfinite(value)]
     if not finite:
