@@ -133,7 +133,6 @@ def select(
     notes = tuple(filter(None, (explain(pattern, every) for pattern in take)))
     is_positional = any(pattern.is_positional for pattern in (*take, *leave))
     by_name = Selection(names, None, not layers, notes, is_positional)
-
     modules = {layer.name: module for layer, module in present}
     if not is_positional:
         if not layers:

@@ -214,8 +214,10 @@ def read_truth(truth: Any) -> GivenTruth:
 def _parts(word: Word, labels: frozenset[str]) -> Words:
     """Return the classes that a word names, joined by `|`, `;`, `,` or spaces; the word itself if it is a label, or
     its parts are not. `labels`: without case."""
-    for sign in ("|", ";", ",", None) * (isinstance(word, str) and word.casefold() not in labels):
-        parts = (part.strip(" '\"") for part in str(word).strip("[]").split(sign))
+    if not isinstance(word, str) or word.casefold() in labels:
+        return (word,)
+    for sign in ("|", ";", ",", None):
+        parts = (part.strip(" '\"") for part in word.strip("[]").split(sign))
         classes = tuple(filter(None, parts))
         if all(one.casefold() in labels or one.isdecimal() for one in classes):
             return classes

@@ -108,10 +108,11 @@ def load_state(
     if n_fitting < _MIN_FITTING_FRACTION * n_all:
         message = f"checkpoint '{file}' is for another architecture: {n_fitting} of {n_all} keys fit '{name}'"
         firsts = [shlex.quote(next(iter(keys), "none")) for keys in (state, own)]
-        told = misfit.misshaped[: 2 * (2 * len(misshaped) > n_all)]  # if only the sizes are others
-        shapes = [one.replace(" for ", " in the file and ") for one in told]
-        shapes = shapes or [f"the first is {firsts[0]} in the checkpoint and {firsts[1]}"]
-        message += f"; {', '.join(f'{one} in the model' for one in shapes)}"
+        told = [f"the first is {firsts[0]} in the checkpoint and {firsts[1]}"]
+        if 2 * len(misshaped) > n_all:  # only the sizes are others
+            pairs = [(key, _shape(state[key]), _shape(own[key])) for key in sorted(misshaped)[:2]]
+            told = [f"{key} {given} in the file and {wanted}" for key, given, wanted in pairs]
+        message += f"; {', '.join(f'{one} in the model' for one in told)}"
         hint = f"modelscope weights {shlex.quote(file)}   names the architecture of the checkpoint, if it is known"
         raise CannotRunError(message, hint)
     if strict:

@@ -123,7 +123,7 @@ def _said(contents: Contents, identified: Identified) -> str | None:
     return None
 
 
-# Formats that hold a program, and the code that loads them.
+# Formats that hold a program, in words.
 _PROGRAMS = {TORCH_SCRIPT: "a TorchScript archive", TORCH_EXPORT: "a program of torch.export"}
 
 

@@ -8,6 +8,8 @@ from modelscope_cli.records.naming import output_label_of
 from modelscope_cli.records.predict import Guess
 from modelscope_cli.records.run import ModelInfo, Record, Shape
 
+BY_WEIGHTS = "weights, shape and value, in execution order, as most names differ"
+"""How the layers of two models with other names are matched."""
 FOLDING = 1e-5  # relative to the largest value, or of the relative L2: what folding a norm rounds in float32
 
 
@@ -194,7 +196,8 @@ class DiffRecord(Record):
         tensors: in A's order; None if a model was run.
         figures: for two saved results, in A's order; else None.
         settings: for two saved results, what differs in how they were made: model, weights, seed, versions, ...
-        matched_by: for a B that is a program, by what layers were matched; else None.
+        matched_by: for a B that is a program, or that names its layers otherwise, by what layers were matched; else
+            None.
         causes: why B gives other results; also where they are within the tolerance. Empty where none was shown.
         labels_changed: how many images have another highest output in B; None without images or classes.
         changed_predictions: these images. `ties`: in how many images several classes share the highest score of B.

@@ -121,9 +121,8 @@ class Activation:
     # The output whose channels the layer passes on in every batch; None if they are its own
     source: Key | None = None
     problem: str | None = None
-    shapes: dict[int, tuple[int, ...]] = field(
-        default_factory=dict
-    )  # in the first batch, by the call's index
+    # By the call's index, in the first batch that has the call
+    shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
     # By name, after the last batch; None if not requested
     quantiles: dict[str, float] | None = field(default=None, repr=False)
 
@@ -133,7 +132,8 @@ class Activation:
 
     def merge(self, later: "Activation") -> None:
         """Merge the statistics of a later batch; after the first problem, nothing is added."""
-        self.shapes = self.shapes | later.shapes | self.shapes
+        for index, shape in later.shapes.items():
+            self.shapes.setdefault(index, shape)
         if later.channels != self.channels:
             self.channels = None
         if later.source != self.source:
@@ -253,8 +253,9 @@ def observe_activations(
         entering: receives the statistics of the inputs.
         alikes: receives whether the output is the same for all images, of each batch of several.
     """
-    kinds = {"is_innermost_only": selection.is_innermost_only, "is_by_call": selection.is_by_call}
-    observer = ActivationObserver(wanted, **kinds)
+    observer = ActivationObserver(
+        wanted, is_innermost_only=selection.is_innermost_only, is_by_call=selection.is_by_call
+    )
     is_training = batch_norms is not None
 
     def see(batch: Batch) -> BatchCapture:

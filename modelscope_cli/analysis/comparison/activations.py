@@ -195,7 +195,8 @@ def diff_activations(
                         labels = a.loaded.categories or b.loaded.categories
                         is_top = y.tensor == y.tensor.amax(1, keepdim=True)
                         n_ties += int((is_top.sum(1) > 1).sum())
-                        changed = [*(changed or ()), *_changed(x.tensor, y.tensor, names, labels)]
+                        changed = changed if changed is not None else []
+                        changed += _changed(x.tensor, y.tensor, names, labels)
                     del x, y
             n_images += batch.n_images
             for row in rows.values():

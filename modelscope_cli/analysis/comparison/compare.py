@@ -74,10 +74,8 @@ def pair_names(
         pairs.update(renamed)
         renamings.append(Renaming(prefix, b_prefix, len(renamed)))
         rest_a, rest_b = _without(rest_a, renamed), _without(rest_b, renamed.values())
-    ours, theirs = _by_value(rest_a), _by_value(rest_b)
-    alike = ((names, theirs.get(value, ())) for value, names in ours.items())
-    pairs |= {names[0]: others[0] for names, others in alike if len(names) == len(others) == 1}
-    layers = {name.rpartition(".")[0]: other.rpartition(".")[0] for name, other in pairs.items()}
+    pairs |= _of_one_value(rest_a, rest_b)
+    layers = _layers_of(pairs)
     for name, tensor in _without(rest_a, pairs).items():
         layer, dot, last = name.rpartition(".")
         other = f"{layers.get(layer, '')}{dot}{last}"
@@ -116,6 +114,18 @@ def _differing_prefixes(name: str, other: str) -> tuple[str, str]:
         parts.pop()
         others.pop()
     return "".join(f"{part}." for part in parts), "".join(f"{part}." for part in others)
+
+
+def _of_one_value(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return `{name in A: name in B}` of the tensors that equal exactly one tensor of the other side."""
+    ours, theirs = _by_value(a), _by_value(b)
+    alike = ((names, theirs.get(value, ())) for value, names in ours.items())
+    return {names[0]: others[0] for names, others in alike if len(names) == len(others) == 1}
+
+
+def _layers_of(pairs: Mapping[str, str]) -> dict[str, str]:
+    """Return `{layer of A: layer of B}` of paired tensors."""
+    return {name.rpartition(".")[0]: other.rpartition(".")[0] for name, other in pairs.items()}
 
 
 def _by_value(tensors: Mapping[str, Tensor]) -> dict[Any, list[str]]:
@@ -172,15 +182,8 @@ class ModelComparison:
             message = f"{names} have no tensor in common, by name or by value: there is nothing to compare"
             words = self.invoked.argv
             if a.side.model.source == b.side.model.source == "file":
-                words = (
-                    "diff",
-                    "NET_A",
-                    "NET_B",
-                    "-c",
-                    a.side.model.name,
-                    "--b-checkpoint",
-                    b.side.model.name,
-                )
+                checkpoints = ("-c", a.side.model.name, "--b-checkpoint", b.side.model.name)
+                words = ("diff", "NET_A", "NET_B", *checkpoints)
             raise CannotRunError(
                 message, shlex.join(("modelscope", *words, "IMAGE")) + "   compares their outputs"
             )
@@ -230,13 +233,7 @@ class ModelComparison:
         shapes = [Counter(one.shape for one in model.module.parameters()) for model in loaded]
         is_renamed = is_other and 10 * (shapes[0] & shapes[1]).total() >= 9 * max(map(Counter.total, shapes))
         if is_renamed:
-            ours, theirs = (_by_value(model.module.state_dict()) for model in loaded)
-            same = (
-                (names[0], theirs[value][0])
-                for value, names in ours.items()
-                if len(theirs.get(value, ())) == 1
-            )
-            twins = {name.rpartition(".")[0]: other.rpartition(".")[0] for name, other in same}
+            twins = _layers_of(_of_one_value(*(model.module.state_dict() for model in loaded)))
             in_order = LayersInOrder(loaded[1].module, side_b.place(first), side_b.seed, twins)
             side_b = replace(side_b, program=in_order)
         is_whole_only = is_other and not is_renamed

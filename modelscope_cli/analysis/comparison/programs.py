@@ -15,6 +15,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.models.onnx_net import RESIZE, OnnxNet
 from modelscope_cli.plain_text import in_one_line
+from modelscope_cli.records.diff import BY_WEIGHTS
 from modelscope_cli.records.run import Arguments
 
 _MOST_BYTES = 64 << 20  # of the values of one run of an ONNX file that are kept at once
@@ -133,7 +134,7 @@ class LayersInOrder:
         twins: the layers of B that hold the same values as one of A, by the name of that.
     """
 
-    rule = "weights, shape and value, in execution order, as most names differ"
+    rule = BY_WEIGHTS
 
     def __init__(self, module: nn.Module, args: Arguments, seed: int, twins: Mapping[str, str]) -> None:
         self.module, self.twins, self._seed = module, twins, seed

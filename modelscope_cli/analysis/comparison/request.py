@@ -90,13 +90,8 @@ def read_names(a: str, b: str | None, model: str | None, *, is_run: bool) -> Dif
         is_recognised = is_run and runs_in is None  # loading it names its architecture
         return Named(runs_in, Path(text)) if holds_weights(text) and not is_recognised else Named(text)
 
-    for text in texts:
-        if (
-            is_run
-            and Path(text).is_file()
-            and is_zipfile(text)
-            and not (holds_weights(text) or is_program(text))
-        ):
+    for text in texts if is_run else ():
+        if is_zipfile(text) and not (holds_weights(text) or is_program(text)):
             message = f"'{text}' is an archive, such as TorchScript, whose layers cannot be compared"
             raise CannotRunError(
                 message, "give the Python module that it was made from, as FILE.py:NAME, or a .pt2"

@@ -8,7 +8,7 @@ from typing import Any
 
 from modelscope_cli.records.diff import Difference, DiffRecord, first_divergence
 from modelscope_cli.report.canvas import ACCENT, INK, LINE
-from modelscope_cli.report.diff.table import diff_sheet
+from modelscope_cli.report.diff.table import sides_in_words
 from modelscope_cli.report.layer_axis import layer_names, layer_panels, parameter_names
 
 _FAINT = "#9fb3cf"
@@ -73,6 +73,6 @@ def _limits(values: Sequence[float | None], *, has_edge: bool) -> tuple[float, f
 
 
 def _title(record: DiffRecord) -> str:
-    facts = dict(diff_sheet(record).facts)
-    sides = zip("AB", (record.run.model, record.b.model), strict=True)
-    return "\n".join(f"{side}: {Path(model.name).name}, {facts[side]}" for side, model in sides)
+    models = (record.run.model, record.b.model)
+    sides = zip(sides_in_words(record).items(), models, strict=True)
+    return "\n".join(f"{side}: {Path(model.name).name}, {words}" for (side, words), model in sides)

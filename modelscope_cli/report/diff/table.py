@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from modelscope_cli.records.diff import (
+    BY_WEIGHTS,
     FOLDING,
     Difference,
     DiffRecord,
@@ -183,8 +184,15 @@ def _title(record: DiffRecord) -> str:
     return f"{names} on {counted(record.images or 0, 'image')}{agreement}"
 
 
-def _side(side: DiffSide, is_model: bool) -> str:
-    if not is_model:
+def sides_in_words(record: DiffRecord) -> dict[str, str]:
+    """Return what A and B are: the model and its settings, or the dtype of a file."""
+    run = record.run
+    ours = DiffSide(run.model, run.device, run.dtype, run.seed, record.mode)
+    return {"A": _side(ours), "B": _side(record.b)}
+
+
+def _side(side: DiffSide) -> str:
+    if side.model.source == "file":
         return side.dtype
     mode = f", {side.mode} mode" if side.mode else ""
     weights = side.model.weights.resolved
@@ -194,8 +202,6 @@ def _side(side: DiffSide, is_model: bool) -> str:
 
 
 def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
-    run = record.run
-    ours = DiffSide(run.model, run.device, run.dtype, run.seed, record.mode)
     causes = record.causes
     hints = {one.hint: n for n, one in enumerate(causes)}  # each is given once, with the last of its causes
     texts = [
@@ -205,7 +211,7 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     facts = [(one.name, f"{one.a} in A; {one.b} in B") for one in record.settings if one.name in _OUTCOMES]
     facts += [(one.kind.replace("_", " "), text) for one, text in zip(causes, texts, strict=True)]
     facts += [("labels", _labels(record))] * (record.labels_changed is not None)
-    facts += [(x, _side(side, side.model.source != "file")) for x, side in (("A", ours), ("B", record.b))]
+    facts += sides_in_words(record).items()
     facts.append(("weights", _sizes(record)) if record.sizes else ("totals", _totals(record)))
     if folds := [row for row in record.tensors or () if "folded in," in (row.matched or "")]:
         n = len({row.matched for row in folds})
@@ -225,8 +231,11 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
         facts.append(
             ("not finite", f"{numbers.count(n)} values are NaN or infinite on one side: {rows}, {first}")
         )
-    is_export = record.matched_by is not None and "names differ" not in record.matched_by
-    if is_export and record.first_divergence is not None and not record.causes:
+    if (
+        record.matched_by not in (None, BY_WEIGHTS)
+        and record.first_divergence is not None
+        and not record.causes
+    ):
         checked = "training mode, batch, inputs, order, precision, arguments and weights were checked"
         facts.append(("cause", f"not found: {checked}"))
     facts.append(("tolerance", _tolerance(record)))
