@@ -67,7 +67,7 @@ OPTIONS = _by_word("""
 --weights DEFAULT: --pretrained; --weights none: --no-pretrained; --workers: --num-workers; --top: --topk --top-k
 --tolerance: --tol --atol --rtol --threshold; --columns: --col-names --cols
 --format csv: --csv; --labels: --classes --class-names --names; --by-channel: --channels
---weight-decay: --wd; --output: --junit --junit-xml --junitxml --xml
+--output: --junit --junit-xml --junitxml --xml
 --select: --rule --rules --only; --from: --min-lr --start-lr; --to: --max-lr --end-lr
 """)
 

@@ -9,7 +9,6 @@ import modelscope_cli as ms
 from modelscope_cli.records.featuremaps import FeatureMapsRecord
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.refusals import refuse_both
-from modelscope_cli.shell import completion
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.options import (
     Hook,
@@ -51,25 +50,6 @@ def featuremaps(
     scale: Annotated[
         Literal["channel", "layer"], typer.Option(help="The colour range: of each channel, or of the layer.")
     ] = "channel",
-    cmap: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="A colour map of matplotlib; auto: viridis, or RdBu_r around 0 for values of both signs.",
-            autocompletion=completion.one_of(
-                "auto",
-                "viridis",
-                "magma",
-                "inferno",
-                "plasma",
-                "cividis",
-                "gray",
-                "turbo",
-                "coolwarm",
-                "RdBu_r",
-            ),
-        ),
-    ] = "auto",
     overlay: Annotated[
         bool,
         typer.Option("--overlay", help="Draw the maps over the gray image; stronger values are more opaque."),
@@ -128,7 +108,7 @@ def featuremaps(
 
       modelscope featuremaps resnet34 demo/harbour.jpg --weights none -l layer1.0.conv1 --channels 3,7,10..20
 
-      modelscope featuremaps vit_b_32 demo/harbour.jpg --weights none -l 'encoder.layers.*.mlp' --cmap magma
+      modelscope featuremaps vit_b_32 demo/harbour.jpg --weights none -l 'encoder.layers.*.mlp'
 
       modelscope featuremaps vit_b_32 demo/harbour.jpg --weights none --attention --overlay
 
@@ -138,14 +118,11 @@ def featuremaps(
         block3.conv2 --top-images 9
     """
     from modelscope_cli.report.featuremaps.table import featuremaps_columns, featuremaps_sheet
-    from modelscope_cli.report.image_tiles import make_palette
 
     where = show.begin()
     model, files = on.choose(first, images)
     inputs = data.request(files, on.seed)
     where.layout.check(featuremaps_columns(True, top_images > 0))
-    if cmap != "auto":
-        make_palette(cmap)
     if not top_images:
         inputs.check_one()
     if save_tensors is not None:
@@ -162,7 +139,6 @@ def featuremaps(
         max_channels=max_channels,
         strongest=strongest,
         scale=scale,
-        cmap=cmap,
         overlay=overlay,
         attention=attention,
         filters=filters,

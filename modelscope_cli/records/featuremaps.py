@@ -130,17 +130,18 @@ class MapLook:
     """The style of feature maps."""
 
     scale: str  # `channel` or `layer`: the range of the colours
-    cmap: str  # a matplotlib colour map, or `auto`
     input_image: Any = None  # a tensor, `(3, H, W)` uint8; None if the input was not an image
     is_overlay: bool = False  # draw the maps over the image instead of next to it
-    is_signed: bool = False  # whether 0 is in the middle of the colours
+    is_signed: bool = False  # there are values of both signs: 0 is in the middle of the colours
 
     def of(self, row: FeatureMap) -> "MapLook":
-        """Return the style of one output: `auto` is RdBu_r around 0 where it has values of both signs."""
-        if self.cmap != "auto":
-            return self
-        is_signed = (row.min or 0) < 0 < (row.max or 0)
-        return replace(self, cmap="RdBu_r" if is_signed else "viridis", is_signed=is_signed)
+        """Return the style of one output."""
+        return replace(self, is_signed=(row.min or 0) < 0 < (row.max or 0))
+
+    @property
+    def cmap(self) -> str:
+        """The matplotlib colour map."""
+        return "RdBu_r" if self.is_signed else "viridis"
 
     @property
     def under(self) -> Any:

@@ -129,15 +129,11 @@ class LearningKeywords(TypedDict, total=False):
 
     Attributes:
         optimizer: the optimizer: sgd, momentum, nesterov (both 0.9), or adamw.
-        label_smoothing: label smoothing of the cross-entropy.
-        weight_decay: weight decay of the optimizer.
         freeze: do not train these layers (repeatable).
         train_only: train only these layers (repeatable).
     """
 
     optimizer: str
-    label_smoothing: float
-    weight_decay: float
     freeze: str | Sequence[str]
     train_only: str | Sequence[str]
 
@@ -147,8 +143,7 @@ class ClassifierKeywords(LearningKeywords, LoadingKeywords, total=False):
 
 
 DEFAULTS: dict[str, Any] = {
-    **{"optimizer": "momentum", "label_smoothing": 0.0, "weight_decay": 0.0},
-    **{"freeze": (), "train_only": ()},
+    **{"optimizer": "momentum", "freeze": (), "train_only": ()},
     **{"weights": "auto", "checkpoint": None, "key": None, "strict": None},
     **{"num_classes": None, "model_arg": ()},
     **{"device": "auto", "dtype": "float32", "seed": 0},

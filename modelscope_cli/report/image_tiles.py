@@ -10,7 +10,6 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from modelscope_cli.errors import UsageError, nearest_names, with_nearest
 from modelscope_cli.plain_text import plain
 from modelscope_cli.report.numbers import cut_in_the_middle
 
@@ -32,9 +31,6 @@ def make_palette(cmap: str) -> bytes:
     """Return 256 RGB triples: `N_COLOURS` of the matplotlib colour map, then the special colours above."""
     from matplotlib import colormaps
 
-    if cmap not in colormaps:
-        message = with_nearest(f"unknown colour map '{cmap}'", cmap, colormaps)
-        raise UsageError(message, f"--cmap {next(iter(nearest_names(cmap, colormaps)), 'viridis')}")
     colours = colormaps[cmap].resampled(N_COLOURS)(range(N_COLOURS), bytes=True)[:, :3].tobytes()
     steps = len(TEXT) - 1
     ramp = bytes(

@@ -312,12 +312,6 @@ class TrainingOptions:
         Literal["sgd", "momentum", "nesterov", "adamw"],
         typer.Option(metavar="NAME", help="The optimizer: sgd, momentum, nesterov (both 0.9), or adamw."),
     ] = "momentum"
-    label_smoothing: Annotated[
-        float, typer.Option(metavar="E", min=0, max=1, help="Label smoothing of the cross-entropy.")
-    ] = 0.0
-    weight_decay: Annotated[
-        float, typer.Option(metavar="L", min=0, help="Weight decay of the optimizer.")
-    ] = 0.0
     freeze: Freeze = None
     train_only: TrainOnly = None
 

@@ -48,15 +48,11 @@ _MOMENTUM = 0.9
 
 def make_optimizer(parameters: Iterable[nn.Parameter], request: TrainRequest) -> torch.optim.Optimizer:
     """Make the optimizer; momentum is 0.9."""
-    lr, decay = request.lr, request.weight_decay
     if request.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, lr=lr, weight_decay=decay)
+        return torch.optim.AdamW(parameters, lr=request.lr, weight_decay=0.0)
+    momentum = 0.0 if request.optimizer == "sgd" else _MOMENTUM
     return torch.optim.SGD(
-        parameters,
-        lr=lr,
-        momentum=0.0 if request.optimizer == "sgd" else _MOMENTUM,
-        nesterov=request.optimizer == "nesterov",
-        weight_decay=decay,
+        parameters, lr=request.lr, momentum=momentum, nesterov=request.optimizer == "nesterov"
     )
 
 
@@ -235,7 +231,7 @@ def train_once(
         held_out,
     ]
     batches = data.batches(request.batch, request.seed)
-    criterion = classification_loss(request.label_smoothing, data.n_classes)
+    criterion = classification_loss(data.n_classes)
     with forward_of(model, data, request.seed, [history]) as forward:
         runner = Runner(model, optimizer, batches, criterion, parts, forward)
         runner.fit(request.steps)
@@ -318,7 +314,7 @@ def _commonest(classes: Sequence[int]) -> float:
     return Counter(classes).most_common(1)[0][1] / len(classes)
 
 
-def classification_loss(label_smoothing: float, n_classes: int | None) -> Callable[[Any, Tensor], Tensor]:
+def classification_loss(n_classes: int | None) -> Callable[[Any, Tensor], Tensor]:
     """Return the cross-entropy loss for the output of a classifier."""
 
     def loss(output: Any, targets: Tensor) -> Tensor:
@@ -327,7 +323,7 @@ def classification_loss(label_smoothing: float, n_classes: int | None) -> Callab
             message = f"the model outputs {scores.shape[1]} scores, but the data have {n_classes} classes"
             raise CannotRunError(message, f"give a model that takes num_classes={n_classes}")
         try:
-            return F.cross_entropy(scores, targets, label_smoothing=label_smoothing)
+            return F.cross_entropy(scores, targets)
         except (IndexError, RuntimeError, ValueError) as error:
             if failed_device(error) is not None:
                 raise

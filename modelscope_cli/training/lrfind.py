@@ -210,7 +210,7 @@ def lrfind(
                 net,
                 make_optimizer(trainable(net), request),
                 source.batches(batch, request.seed),
-                classification_loss(request.label_smoothing, source.n_classes),
+                classification_loss(source.n_classes),
                 LrSweep(low, high, steps),
                 [to_place(place), On("after_step", lambda run: advance())],
                 forward,

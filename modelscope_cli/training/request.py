@@ -25,8 +25,6 @@ class TrainRequest:
     optimizer: str = "momentum"
     lr: float = 0.05  # the constant learning rate, or the peak of the schedule
     schedule: str = "constant"
-    label_smoothing: float = 0.0
-    weight_decay: float = 0.0
     clip_norm: float | None = None  # largest global norm of the gradients; None for no clipping
     every: int | None = None  # record every this many steps; None for about 200 records in all
     seed: int = 0
@@ -35,8 +33,6 @@ class TrainRequest:
         check_range("steps", self.steps, least=1, most=LONGEST_RUN)
         check_range("batch", self.batch, least=1)
         check_range("every", self.every, least=1, most=LONGEST_RUN)
-        check_range("label_smoothing", self.label_smoothing, least=0, most=1)
-        check_range("weight_decay", self.weight_decay, least=0)
         check_range("lr", self.lr, above=0)
         check_range("clip_norm", self.clip_norm, above=0)
         check_word("optimizer", self.optimizer, OPTIMIZERS)

@@ -219,7 +219,6 @@ def test_what_means_nothing_is_refused(folder):
         ({"overlay": True}, "'overlay'"),
         ({"attention": True}, "'attention'"),
         ({"scale": "layer"}, "scale="),
-        ({"cmap": "magma"}, "cmap="),
     ]:
         with pytest.raises(UsageError, match=words):
             ms.featuremaps(model, folder, top_images=2, **keywords, **LOOKED)

@@ -26,7 +26,7 @@ def measure(pairs: int | None) -> Iterator[Figure]:
     maps = exhibit.maps
     assert maps is not None
     assert maps.shape == (64, 112, 112)
-    look = MapLook("channel", "viridis")
+    look = MapLook("channel")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         ratio = compare_calls(

@@ -29,7 +29,6 @@ TABLE = [
     (ALL, "<tiny> -o result.foo", 2, "'--output result.foo'", "--format table"),
     (ALL, "<tiny> --no-such-option", 2, "--no-such-option", " --help"),
     ("summary", "<tiny> --columns nme,macs", 2, "'nme' in --columns 'nme,macs'", "--columns name,"),
-    ("featuremaps", "<tiny> --cmap virids", 2, "'virids': did you mean viridis", "--cmap viridis"),
     ("nonsense", "", 2, "'nonsense'", "modelscope --help"),
     # numbers out of range, options that contradict each other
     (ALL, "<tiny> --model-arg width", 2, "'width'", "--model-arg "),

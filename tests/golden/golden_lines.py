@@ -56,7 +56,7 @@ LINES = {
     "stats_inputs": f"stats two_inputs.py:TwoInputs -w none --input image={STAR} --input side=1,5 --model-arg width=6 #jt",
     # featuremaps
     "featuremaps_tiny": f"featuremaps {TINY} {STAR} -l conv --max-channels 2 --out maps",
-    "featuremaps_options": f"featuremaps {TINY} {STAR} -l block1.conv1 --channels 3,7,10..12 --scale layer --cmap magma "
+    "featuremaps_options": f"featuremaps {TINY} {STAR} -l block1.conv1 --channels 3,7,10..12 --scale layer "
     "--overlay --hook scale=1@conv --exclude bn --save-tensors maps.safetensors",
     "featuremaps_strongest": f"featuremaps {SICK} {STAR} -l block3 --strongest --max-channels 4",
     "featuremaps_top": f"featuremaps {TINY} demo/shapes/star demo/shapes/ring -l block3.conv2 --max-channels 2 --top-images 2",
@@ -114,16 +114,14 @@ LINES = {
     # train
     "train_tiny": f"train {BARE} --steps 3 --pictures 40 --size 16 --batch 4 --out run",
     "train_options": f"train {BARE} --steps 4 --pictures 40 --size 16 --batch 4 --optimizer adamw --lr 0.01 --schedule one-cycle "
-    "--label-smoothing 0.1 --weight-decay 0.01 --clip-norm 1 "
-    "--freeze conv --every 2 "
-    "--fail-on error --seed 3 #~",
+    "--clip-norm 1 --freeze conv --every 2 --fail-on error --seed 3 #~",
     "train_loaders": f"train {BARE} --loaders own.py:loaders --steps 2 --train-only head #jt",
     "train_folder": f"train {TINY} demo/shapes --steps 2 --size 16 --batch 4 --schedule cosine #jt",
     "train_vit": f"train {VIT} --steps 2 --pictures 20 --batch 4 #jt",
     # lrfind
     "lrfind_tiny": f"lrfind {BARE} --steps 8 --pictures 40 --size 16 --batch 4 --out run",
     "lrfind_options": f"lrfind {BARE} --steps 5 --pictures 40 --size 16 --batch 4 --from 1e-4 --to 1 "
-    "--optimizer sgd --label-smoothing 0.1 --weight-decay 0.01",
+    "--optimizer sgd",
     "lrfind_loaders": f"lrfind {BARE} --loaders own.py:loaders --steps 4 --train-only head #jt",
     # ablate
     "ablate_tiny": f"ablate {TINY} {STAR} --size 48 --out run",

@@ -189,7 +189,6 @@ def featuremaps(
     max_channels: int = 64,
     strongest: bool = False,
     scale: str = "channel",
-    cmap: str = "auto",
     overlay: bool = False,
     attention: bool = False,
     filters: bool = False,
@@ -214,7 +213,6 @@ def featuremaps(
             their strongest images activate most.
         strongest: choose the channels with the largest mean |activation|.
         scale: the colour range: of each channel, or of the layer.
-        cmap: A colour map of matplotlib; auto: viridis, or RdBu_r around 0 for values of both signs.
         overlay: draw the maps over the gray image; stronger values are more opaque.
         attention: draw each attention head of the layers: the attention from the class token to each position or,
             without a class token, the mean attention that each position receives.
@@ -233,9 +231,8 @@ def featuremaps(
     check_range("top_images", top_images, least=0, most=25)
     on_an_image: dict[str, tuple[Any, Any]] = {"overlay": (overlay, False), "attention": (attention, False)}
     if top_images:
-        colours = {"scale": (scale, "channel"), "cmap": (cmap, "auto")}
-        why = "these options need a single image"
-        _refuse("top_images", top_images, on_an_image | colours, why)
+        alone = on_an_image | {"scale": (scale, "channel")}
+        _refuse("top_images", top_images, alone, "these options need a single image")
     if filters:
         alone = on_an_image | {"top_images": (top_images, 0)}
         _refuse("filters", filters, alone, "filters are drawn without an image")
@@ -280,7 +277,7 @@ def featuremaps(
         hooks=hooks,
         outputs=n_outputs,
     )
-    look = MapLook(scale, cmap, image, is_overlay=overlay)
+    look = MapLook(scale, image, is_overlay=overlay)
     return record.keep(KeptMaps(tuple(map(_kept, exhibits)), look))
 
 
