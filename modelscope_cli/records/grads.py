@@ -19,11 +19,11 @@ VANISHING = 1e-7
 # as it gets, deeper is larger. ResNet-18 has 60, ResNet-152 4e4, FCN-ResNet-101 7e4, and all train as they are.
 EXPLODING = 1e6
 
-SCALE = "times the norm of the gradient at the model's output"
+SCALE = "norm of a weight's gradient, divided by the norm of the gradient at the model's output"
 VANISHING_SOURCE = "SageMaker Debugger, VanishingGradient: 1e-7; the resolution of float32 is 1.2e-7"
 EXPLODING_SOURCE = (
-    "our measurement: at most 7e4 over untrained networks of torchvision, the most in the deepest; networks "
-    "without norms that fail have 1e3 and more, and differ from these by the size of their scores, MS206"
+    "our measurement: at most 7e4 in untrained networks of torchvision, the most in the deepest; networks without "
+    "norms that fail to train start at 1e3, and are recognised by the size of their scores (MS206)"
 )
 
 

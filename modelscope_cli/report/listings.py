@@ -93,7 +93,7 @@ def _explained(rule: RuleInfo) -> tuple[tuple[str, str], ...]:
     is_promoted = rule.code.startswith("MS7") and rule.severity != ERROR
     facts = (
         ("what", rule.sentence),
-        ("severity", f"{rule.severity}; an error if it causes one" if is_promoted else ""),
+        ("severity", f"{rule.severity}, or error if an error follows from it" if is_promoted else ""),
         ("why", rule.why),
         ("threshold", f"{_threshold(rule)}: {rule.measure}"),
         ("source of the threshold", rule.source),

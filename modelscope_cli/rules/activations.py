@@ -119,7 +119,7 @@ def is_mostly_dead(row: ActivationStats, threshold: float = MOST_DEAD) -> bool:
 def _dead_channels(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """Most channels of a ReLU are zero at every position of every image.
 
-    Measure: share of dead channels, given 1000 values a channel or 100 images
+    Measure: share of dead channels, once there are 1000 values per channel or 100 images
     Source: SageMaker Debugger, DeadRelu: threshold_layer = 50 %
     Hint: lower the learning rate, check the biases before it, or use a leaky activation
     Why: a channel that never fires gets no gradient, so it never recovers, and its parameters are wasted
@@ -138,7 +138,7 @@ def _dead_units(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """A ReLU is almost inactive: its live channels hardly ever fire.
 
     Measure: share of zeros in the channels that are not dead
-    Source: SageMaker Debugger, DeadRelu: threshold_inactivity = 1 % of activity
+    Source: SageMaker Debugger, DeadRelu: threshold_inactivity = 1 %
     Hint: lower the learning rate, check the biases before it, or use a leaky activation
     Why: a unit that hardly ever fires hardly ever learns, so most of the layer's capacity is unused
     """
@@ -199,12 +199,12 @@ def _no_scores(evidence: Evidence, threshold: float) -> str | None:
 
 @rule("MS206", "poor-initialisation", WARNING, LARGE_SCORES, needs=FORWARD, excuse=_no_scores)
 def _large_scores(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """The class scores are so large that their softmax is saturated, mostly as signals grow with depth.
+    """The class scores are so large that their softmax is saturated, usually because signals grow with depth.
 
     Measure: standard deviation of the scores over the classes, root mean square over the images
     Source: our measurement of seeded networks of 4 to 32 layers, trained by SGD and Adam: of 188, all 89 above 30
-        failed, and 14 below; of 161 others, all 33, and 8. At most 2.6 in 56 untrained networks of torchvision and
-        timm
+        failed to train, and 14 of those below; of 161 others, all 33 and 8. At most 2.6 in 56 untrained networks of
+        torchvision and timm
     Hint: use torch.nn.init.kaiming_normal_(weight, nonlinearity='relu'), a norm after each layer, or normalised
         inputs
     Why: the loss starts far above chance, gradients grow with the scores, and the first steps overwrite the weights
@@ -236,9 +236,10 @@ def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The running statistics of a batch norm do not match these images.
 
     Measure: the larger of |batch mean - running mean| / running std and |ln(variance ratio)|
-    Source: our measurement: at most 1.1 for a trained network on 1 to 10 of its images; 3 means 20-fold variance
+    Source: our measurement: at most 1.1 for a trained network on 1 to 10 of its images; 3 means a variance 20 times
+        as large or as small
     Hint: check the preprocessing (--mean, --std, --size), or update the statistics on your data in train mode
-    Why: in eval mode the layer normalises by statistics that do not match this data
+    Why: in eval mode the output is shifted and scaled differently than the layers after it were trained on
     """
     assert evidence.train is not None
     for row in evidence.train.batch_norm:
@@ -300,15 +301,15 @@ def foreign_inputs(evidence: Evidence, limit: float) -> list[tuple[NormInput, fl
     excuse=_no_statistics_to_judge,
 )
 def _foreign(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """A batch norm gets inputs unlike those that its running statistics come from.
+    """A batch norm receives inputs unlike those that its running statistics were computed from.
 
     Measure: mean square of the normalised input, (x - running mean) / running std, in eval mode; or 0.1 / its
         variance
-    Source: Markov's inequality: at most 1 in 100 training inputs exceeds 100. Our measurement: 0.03 to 2
-        in 26 trained networks, 0.005 to 11 on noise
-    Hint: modelscope stats MODEL IMAGE... --mode train   shows the largest gap; save weights and buffers
-        of one model together, or update the statistics on training images
-    Why: the norm outputs values of another scale than in training, which no layer after it was trained on
+    Source: Markov's inequality: at most 1 in 100 training inputs exceeds 100. Our measurement: 0.03 to 2 in 26
+        trained networks, 0.005 to 11 on noise
+    Hint: modelscope stats MODEL IMAGE... --mode train   shows the largest gap; save weights and buffers of one
+        model together, or update the statistics on training images
+    Why: the norm outputs values on a different scale than the layers after it were trained on
     """
     far = foreign_inputs(evidence, threshold)
     if far:
@@ -342,8 +343,8 @@ def _as_made(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """A norm has its initial statistics, or its initial scale and shift, although the model is trained or loaded.
 
     Measure: norms that run with their initial values
-    Source: torch.nn.BatchNorm2d, track_running_stats: each batch in train mode moves them; torch.optim.SGD: each
-        step moves every parameter that has a gradient
+    Source: torch.nn.BatchNorm2d, track_running_stats: each batch in train mode updates them; torch.optim.SGD: each
+        step changes every parameter that has a gradient
     Hint: modelscope weights FILE   lists what the file has; load parameters and buffers with strict=True
     Why: these layers were never loaded, or were reset: in eval mode they do not compute what was trained
     """

@@ -89,10 +89,9 @@ def _collapse(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: images needed
     Source: our reasoning: with ten equally likely classes, 8 images agree by chance once in 10 million; an error if
-        MS208 holds as well
+        MS208 is found as well
     Hint: modelscope predict MODEL IMAGE...   shows the scores; check labels, loss and preprocessing
-    Why: a model that predicts the same for everything has not learnt, or receives inputs unlike its training
-        data
+    Why: a model that predicts the same for everything has not learnt, or receives inputs unlike its training data
     """
     assert evidence.forward is not None
     answers = evidence.forward.answers or ()
@@ -135,8 +134,7 @@ def _constant(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: largest difference between the outputs for different images
     Source: our reasoning: if the input has any effect, rounding errors alone make two outputs differ
-    Hint: modelscope stats MODEL   shows the layer after which nothing varies; look for dead layers and zero
-        weights
+    Hint: modelscope stats MODEL   shows the layer after which nothing varies; look for dead layers and zero weights
     Why: such a model predicts the same for every image, whatever it has learnt
     """
     assert evidence.settled is not None
@@ -157,9 +155,9 @@ def _disagreement(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The train-mode output is very different from the eval-mode output.
 
     Measure: |train - eval| / |eval| of the output
-    Source: our measurement: at most 0.7 for trained samples, 1.7 for torchvision networks with dropout
+    Source: our measurement: at most 0.7 for the trained sample networks, 1.7 for torchvision networks with dropout
     Hint: check the code that reads self.training, and batch norm: modelscope stats MODEL --mode train --json
-    Why: in use the model runs in eval mode, and then does not compute what was trained
+    Why: a deployed model runs in eval mode, and then does not compute what was trained
     """
     gap = evidence.train.output_gap if evidence.train else None
     if gap is not None and gap > threshold:
@@ -193,11 +191,11 @@ def _chance(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: errors divided by those of always predicting the most frequent class: lower end of the 95 % interval,
         if its upper end is 1 or more
-    Source: our reasoning: if the interval also includes half of these errors, the images are too few to tell
-    Hint: modelscope predict MODEL FOLDER --truth folders   shows each class; check the checkpoint, the order of
-        the labels and the preprocessing
-    Why: the model has learnt nothing that helps here, or its weights, labels or images are not those it was
-        trained with
+    Source: our reasoning: if the interval also includes half of these errors, there are too few images to tell
+    Hint: modelscope predict MODEL FOLDER --truth folders   shows each class; check the checkpoint, the order of the
+        labels and the preprocessing
+    Why: the model has learnt nothing that helps here, or its weights, labels or images are not those it was trained
+        with
     """
     assert evidence.accuracy is not None
     one = evidence.accuracy

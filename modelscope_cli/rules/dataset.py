@@ -92,7 +92,7 @@ def _conflict(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 @rule("MS811", "missing-class", WARNING, 0, needs=_NEEDS, excuse=_without_classes)
 def _missing_classes(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """A class has no image: its folder is empty, or it is in the other data set only.
+    """A class has no image: its folder is empty, or only the other data set has the class.
 
     Measure: images of the class in the other data set; an empty folder is an error, whatever the threshold
     Source: certain: the folders of the classes are compared; torchvision.datasets.ImageFolder refuses empty ones
@@ -124,7 +124,7 @@ def _identical(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 @rule("MS804", "leak", ERROR, 0, needs=_NEEDS, yields_to=("MS805",), excuse=_not_held_against)
 def _leaked(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """Images of one data set are in the other.
+    """Images of one data set are also in the other.
 
     Measure: copies of one image beyond the first
     Source: as MS802

@@ -90,8 +90,8 @@ def _weights(backward: Backward) -> Iterator[Weight]:
 def _vanishing(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """Almost no gradient arrives at a weight.
 
-    Hint: modelscope grads MODEL   draws the gradients by depth; add a norm or residual connections, or change
-        the initialisation
+    Hint: modelscope grads MODEL   draws the gradients by depth; add a norm or residual connections, or change the
+        initialisation
     Why: the weights before it hardly change, however long the training lasts
     """
     backward = _backward(evidence)
@@ -119,8 +119,7 @@ def _vanishing(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 def _exploding(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The gradient of a weight is far larger than the one at the output.
 
-    Hint: modelscope grads MODEL --clip-norm 1.0   shows the effect of clipping; check the scale of the
-        weights
+    Hint: modelscope grads MODEL --clip-norm 1.0   shows the effect of clipping; check the scale of the weights
     Why: a single step changes these weights far too much; the loss jumps or becomes NaN
     """
     for run in _runs(_backward(evidence), lambda ratio: ratio > threshold):

@@ -31,7 +31,7 @@ def _never_called(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Measure: parameters in the layer
     Source: torch.nn.Module: a registered layer that is never called is still saved, moved and counted
     Hint: modelscope summary MODEL   shows what runs; delete the layer, call it, or give other inputs
-    Why: a layer that never runs only costs memory, and often it was forgotten in forward
+    Why: a layer that never runs wastes memory, and often its call in forward was forgotten
     """
     rows = _rows(evidence)
     used = evidence.backward.used if evidence.backward else frozenset()
@@ -59,9 +59,8 @@ def _never_trained(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """A layer runs and requires gradients, but its parameters never get one.
 
     Measure: parameters of one layer whose .grad stays None
-    Source: torch.nn.parallel.DistributedDataParallel, find_unused_parameters: a single one is an error there
-    Hint: look for detach(), no_grad(), argmax or .item() after it; freeze it (requires_grad=False) if
-        intended
+    Source: torch.nn.parallel.DistributedDataParallel, find_unused_parameters: even one such parameter is an error
+    Hint: look for detach(), no_grad(), argmax or .item() after it; freeze it (requires_grad=False) if intended
     Why: these parameters keep their initial values, although the training seems to work
     """
     assert evidence.backward is not None

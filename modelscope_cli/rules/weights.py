@@ -38,11 +38,10 @@ def _dangerous(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 def _unknown(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """Loading the checkpoint with weights_only=False would run code that is not known to be harmless.
 
-    Measure: unknown names in the pickles of the file that are not called, and parts that cannot be read
-    Source: torch.load, weights_only=True: only names on a list are loaded
+    Measure: unknown names that the pickles of the file mention but do not call, and parts that cannot be read
+    Source: torch.load with weights_only=True loads only the names on an allowlist
     Hint: modelscope weights FILE --convert FILE.safetensors   writes a copy without code
-    Why: a function that is not known to be harmless can do anything once the file is loaded with
-        weights_only=False
+    Why: a function that is not known to be harmless can do anything once the file is loaded with weights_only=False
     """
     assert evidence.safety is not None
     safety = evidence.safety
@@ -74,10 +73,9 @@ def _running_variance(evidence: Evidence, threshold: float) -> Iterator[Sighting
     """A batch norm divides by the square root of a running variance that is negative or zero.
 
     Measure: channels of one batch norm whose running variance is 0 or less
-    Source: torch.nn.BatchNorm2d: divides by sqrt(variance + eps), eps = 1e-5: NaN below -eps, times 316 at 0
+    Source: torch.nn.BatchNorm2d: divides by sqrt(variance + eps), eps = 1e-5: NaN below -eps, 316 times larger at 0
     Hint: the channel was constant, or the file is damaged: recompute the statistics, or remove the channel
-    Why: the layer divides by almost zero, or takes the root of a negative number: its channel explodes or is
-        NaN
+    Why: the layer divides by almost zero, or takes the root of a negative number: its channel explodes or is NaN
     """
     for norm in evidence.batch_norms:
         n = norm.negative + norm.zero
@@ -92,13 +90,13 @@ def _each(counts: dict[str, int]) -> str:
 
 @rule("MS103", "input-not-normalised", WARNING, 10, needs=frozenset({"inputs"}))
 def _input(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """The input is far from mean 0 and standard deviation 1, is constant, or holds NaN.
+    """The input is far from mean 0 and standard deviation 1, is constant, or contains NaN.
 
-    Measure: root mean square of the input, and of the input of the first weights
-    Source: QEDan/DLCheck: a mean above 10; images are below 3 once normalised, and about 130 as bytes 0..255
+    Measure: root mean square of the input of the model, or of the first layer with weights
+    Source: QEDan/DLCheck warns at a mean above 10; images are below 3 once normalised, about 130 as bytes 0..255
     Hint: divide by 255 and normalise as in training (--mean, --std); check what the data loader returns
-    Why: initial weights suit inputs near mean 0 and standard deviation 1; other inputs saturate the first
-        layers and kill ReLUs
+    Why: initial weights suit inputs near mean 0 and standard deviation 1; other inputs saturate the first layers
+        and kill ReLUs
     """
     for i, batch in enumerate(evidence.inputs):
         which = f"input {i}" if len(evidence.inputs) > 1 else "the input"

@@ -285,7 +285,7 @@ def unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Measure: steps without a call of the layer or a gradient
     Source: certain: the layer does not run, and the parameter receives no gradient
     Hint: call the layer in forward, or remove it
-    Why: an unused layer only costs memory, and often it was forgotten in forward
+    Why: an unused layer wastes memory, and often its call in forward was forgotten
     """
     if case.course.steps < threshold:
         return
@@ -339,7 +339,7 @@ def frozen_at_random(case: Case, threshold: float) -> Iterator[TrainingSighting]
     Source: derived: fan-in and fan-out give the standard deviation of usual random weights; trained weights are
         more than four standard errors from it, and load_state_dict has set none of these
     Hint: load the pretrained weights before freezing, or train these layers too
-    Why: the trained layers only see random features of the input
+    Why: the trained layers receive only random features of the input
     """
     models = {one.model for one, facts in case.stated() if facts.requires_grad and facts.has_changed}
     for model in sorted(models) if case.course.steps >= MIN_STEPS else ():
@@ -381,8 +381,8 @@ def nothing_loaded(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """load_state_dict(strict=False) has loaded nothing: no parameter name matches.
 
     Measure: names of parameters that match
-    Source: certain: what was loaded has none of the model's parameters, but others
-    Hint: give the keys the names of the model: strip 'module.' or 'model.', and load with strict=True
+    Source: certain: the loaded state dict has none of the model's parameter names, but others
+    Hint: rename the keys to match the model, such as by stripping 'module.' or 'model.', and load with strict=True
     Why: the model trains from random values, and strict=False hides it
     """
     return case.told(UNLOADED)
@@ -410,10 +410,10 @@ def steps_scaled(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def left_behind(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A copy of the model, for validation, averaging or targets, is never updated.
 
-    Measure: passes without gradients between which the model is stepped; 500 for a copy named as a target
+    Measure: passes without gradients, with steps of the model in between; 500 for a copy with 'target' in its name
     Source: certain: its values are bit-identical to those of the model before the first step
-    Hint: call averaged.update_parameters(model) after each optimizer.step(), or validate the model itself; update
-        a target network by target.load_state_dict(model.state_dict())
+    Hint: call averaged.update_parameters(model) after each optimizer.step(), or validate the model itself; update a
+        target network by target.load_state_dict(model.state_dict())
     Why: the copy that is validated and saved, or that computes the targets, is untrained
     """
     for one in case.facts.models:
@@ -430,8 +430,8 @@ def ranks_disagree(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Ranks that should hold the same weights hold different ones.
 
     Measure: relative difference between the weights of two ranks
-    Source: certain: DistributedDataParallel, or averaged gradients, keep every copy bit-identical
-    Hint: treat weights, gradients and steps alike on every rank
+    Source: certain: with DistributedDataParallel, or averaged gradients, all copies stay bit-identical
+    Hint: make every rank start from the same weights, average the gradients, and take the same steps
     Why: each rank trains its own model, and only one of them is saved
     """
     disagreement = case.facts.ranks.disagreement if case.facts.ranks is not None else None

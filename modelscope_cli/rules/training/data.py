@@ -46,7 +46,7 @@ def not_normalised(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Bytes of an image without a norm after the first layer; or any input as large, in a training that fails.
 
-    Measure: mean or standard deviation of any input in a training that fails; largest value of images
+    Measure: mean or standard deviation of the input if the training fails; for images, the largest value
     Source: LeCun, Bottou, Orr, Müller 1998, Efficient BackProp, section 4.3: mean near 0, variance near 1
     Hint: divide images by 255, subtract the mean and divide by the standard deviation of the data
     Why: the gradients of the first layer scale with its input, so one step changes its weights far too much
@@ -88,7 +88,7 @@ def _is_normalised(case: Case, first: WatchedInput) -> bool:
 
 @training_rule("MS727", "input-is-constant", ERROR, 3, Link.DATA)
 def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The input of the model never or hardly changes.
+    """The input of the model never changes, or hardly does.
 
     Measure: recorded steps without any difference; or images whose highest value is about 1/255
     Source: certain: a model cannot distinguish identical inputs
@@ -149,10 +149,10 @@ def input_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]
 def batch_of_one(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Batch norm in training mode receives batches of one sample.
 
-    Measure: samples of a batch
-    Source: Wu and He 2018, Group Normalization: the error rises steeply below 8 samples a batch
+    Measure: samples per batch
+    Source: Wu and He 2018, Group Normalization: the error rises steeply below 8 samples per batch
     Hint: use larger batches, or GroupNorm, or freeze the statistics with .eval() on these layers
-    Why: a channel normalised over one value is constant, and evaluation computes another function
+    Why: a channel normalised over one value is constant, and in evaluation the model computes a different function
     """
     for one in case.facts.models:
         if one.norm_values is None or one.steps_in_training < FEW_STEPS:
@@ -170,13 +170,13 @@ def batch_of_one(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS760", "validated-on-other-values", WARNING, 1.8, Link.DATA)
 def validated_otherwise(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A model is validated on values of another scale than in training, and does worse there.
+    """A model is validated on inputs scaled differently than in training, and does worse on them.
 
-    Measure: ratio of the standard deviations of the model's input, or 1 + the distance of its means in standard
-        deviations; 3 for images without a criterion
+    Measure: ratio of the standard deviations of the model's input in both, or 1 + the distance of its means in
+        standard deviations; 3 for images if no criterion is computed
     Source: derived: 2 if one set is normalised to -1..1 and the other left at 0..1, 4 with the mean and std of
         ImageNet
-    Hint: preprocess both sets in the same way: scale, mean, standard deviation and order of channels
+    Hint: preprocess both sets in the same way: scale, mean, standard deviation and channel order
     Why: the validation does not measure the model as it is used, and may select the wrong checkpoint
     """
     for model in case.facts.models:
@@ -222,12 +222,12 @@ def layout(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS764", "dropout-of-nearly-everything", WARNING, 0.9, Link.INITIALISATION)
 def dropped(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A dropout layer sets nearly all of its input to zero, and the model is not shown to learn.
+    """A dropout layer sets nearly all of its input to zero, and nothing shows that the model learns.
 
     Measure: p of the layer
-    Source: Srivastava et al. 2014, section 7.3: 0.2 to 0.5 are usual; own choice: 0.9
+    Source: Srivastava et al. 2014, section 7.3: 0.2 to 0.5 are usual; our choice: 0.9
     Hint: lower p, the share of values set to 0
-    Why: hardly anything of a sample reaches the next layers, and what does is scaled up by 1 / (1 - p)
+    Why: little of each sample reaches the next layers, and what does is scaled up by 1 / (1 - p)
     """
     if case.progress.learns is not True:
         yield from case.told(DROPPED)
@@ -249,10 +249,10 @@ def same_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def same_numbers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Workers of a data loader draw the same random numbers for different samples.
 
-    Measure: batches in a row in which two workers draw random numbers from the same state
-    Source: certain: the random generators of the workers had equal states, with shuffled samples
+    Measure: batches in a row for which two workers draw random numbers from the same generator state
+    Source: certain: the generators of the workers had equal states, although the samples are shuffled
     Hint: seed the generator in worker_init_fn with torch.initial_seed(), or draw from torch, random or
         numpy.random, which are seeded per worker
-    Why: several samples get the same augmentation, in each worker or epoch
+    Why: samples in different workers, or in different epochs, get the same augmentation
     """
     return case.told(REPEATS)

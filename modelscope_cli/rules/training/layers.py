@@ -59,14 +59,14 @@ def output_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting
 
 @training_rule("MS778", "discriminator-wins", WARNING, 0.003, Link.LAYERS)
 def discriminator_wins(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A discriminator separates real from generated samples without error, and the generator does not learn.
+    """A discriminator tells real from generated samples without error, and the generator does not learn.
 
-    Measure: loss of the discriminator at the end, divided by that over the first steps; and gradients of the
-        generator that are exactly 0 until the end, or its own loss: as near to 0, or 5 times that at first, or 5
-    Source: Arjovsky and Bottou 2017, Towards Principled Methods for Training GANs, section 2; own choice: 0.003
-    Hint: let the discriminator end in logits and use BCEWithLogitsLoss, as a saturated sigmoid has no gradient,
-        with targets of 1 for the generator; lower its learning rate, smooth its labels, or add noise to its inputs
-    Why: a discriminator that is always right tells the generator nothing
+    Measure: loss of the discriminator at the end, divided by that over the first steps, if the gradients of the
+        generator are exactly 0 until the end, or its loss is as near to 0, above 5, or 5 times the initial one
+    Source: Arjovsky and Bottou 2017, Towards Principled Methods for Training GANs, section 2; our choice: 0.003
+    Hint: let the discriminator end in logits and use BCEWithLogitsLoss, as a saturated sigmoid has no gradient; use
+        targets of 1 for the generator; slow the discriminator down, smooth its labels, or add noise to its inputs
+    Why: a discriminator that is always right gives the generator no gradient to learn from
     """
     courses = {one.optimizer: one for one in case.progress.losses} if case.progress.is_adversarial else {}
     fed = {one.model for one in case.facts.models if one.is_fed}
@@ -92,7 +92,7 @@ def discriminator_wins(case: Case, threshold: float) -> Iterator[TrainingSightin
 
 
 _DEAD_AT_FIRST = (
-    "set the biases before it to 0 and initialise the weights by kaiming_normal_; or use nn.LeakyReLU"
+    "set the biases before it to 0 and initialise the weights with kaiming_normal_; or use nn.LeakyReLU"
 )
 
 
@@ -102,9 +102,9 @@ def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Measure: share of zeros in the output of a ReLU in the last four steps or more (99.99 % unless the training
         fails), or all of the output of a layer with weights
-    Source: a ReLU of a symmetric input is zero half of the time; own choice: nine tenths. Certain: a weight whose
+    Source: a ReLU of a symmetric input is zero half of the time; our choice: nine tenths. Certain: a weight whose
         input is always zero has no gradient
-    Hint: lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation
+    Hint: lower the learning rate, initialise with kaiming_normal_, add a norm, or use a leaky activation
     Why: a ReLU that outputs only zeros gets no gradient, so it rarely recovers
     """
     yield from _fed_nothing(case)
@@ -150,10 +150,10 @@ def _fed_nothing(case: Case) -> Iterator[TrainingSighting]:
 def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Many channels of a ReLU are zero for every sample.
 
-    Measure: share of its channels from the first step to the last, if a quarter of the other values is zero too;
-        if the training fails, from any step to the last
+    Measure: share of its channels that are zero in every step, if a quarter of the other values is zero too; if the
+        training fails, in every step from some point on
     Source: our measurement, tests/bench/verdict: at most a third at the first step of healthy runs
-    Hint: lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation
+    Hint: lower the learning rate, initialise with kaiming_normal_, add a norm, or use a leaky activation
     Why: most of the layer's capacity is unused
     """
     dying = []
@@ -188,9 +188,9 @@ def _is_decided(layer: WatchedLayer) -> bool:
 def saturated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The output of a tanh or sigmoid is saturated, and the training fails.
 
-    Measure: share of the output, from any step to the last
+    Measure: share of the output that is saturated until the end
     Source: Glorot and Bengio 2010, section 3: a saturated unit passes almost no gradient
-    Hint: initialise by xavier_uniform_, add a norm before it, or use ReLU or GELU
+    Hint: initialise with xavier_uniform_, add a norm before it, or use ReLU or GELU
     Why: the layers before it get almost no gradient and do not learn
     """
     if not case.may_fail():
@@ -248,8 +248,8 @@ _CERTAIN = 10  # times the limit: the values explode, however short the run
 def exploding(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The outputs of a layer keep growing, and the training fails.
 
-    Measure: growth over the initial value, or over 1 if that is smaller, from any step to the last; of a hidden
-        layer ten times the limit also where it is unknown whether the training fails
+    Measure: growth over the initial value, or over 1 if that is smaller, which lasts until the end; ten times as
+        much in a hidden layer if it is unknown whether the training fails
     Source: our measurement, tests/bench/verdict: 31x at most in healthy runs
     Hint: lower the learning rate, add a norm after the layer, or use weight decay
     Why: values that keep growing overflow in the end, and destabilise every later layer
@@ -285,12 +285,13 @@ def _times(factor: float) -> str:
 
 @training_rule("MS729", "weights-start-alike", ERROR, FEW_STEPS, Link.INITIALISATION)
 def symmetric(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """All rows of a weight start equal and stay equal: its units compute the same.
+    """All rows of a weight start equal and stay equal, so its units all compute the same value.
 
     Measure: steps after which no row differs from another
     Source: Goodfellow, Bengio, Courville 2016, section 8.4: the initial values need to break the symmetry
-    Hint: initialise by kaiming_normal_ or xavier_uniform_; zeros are for biases and the ends of branches
-    Why: units that compute the same get the same gradient: the whole layer is worth one unit
+    Hint: initialise with kaiming_normal_ or xavier_uniform_; use zeros only for biases and the last layer of a
+        residual branch
+    Why: units that compute the same value get the same gradient, so the whole layer is worth one unit
     """
     if case.course.steps < threshold:
         return
@@ -321,9 +322,9 @@ def symmetric(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def starts_huge(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The initial values of a weight are far too large, and the training fails.
 
-    Measure: root mean square of the initial values, times sqrt(fan in)
-    Source: He et al. 2015: sqrt(2) keeps the scale of a signal after ReLUs; own choice: seven times that
-    Hint: initialise by kaiming_normal_ or xavier_uniform_
+    Measure: root mean square of the initial values, times sqrt(fan-in)
+    Source: He et al. 2015: sqrt(2) keeps the scale of a signal after ReLUs; our choice: seven times that
+    Hint: initialise with kaiming_normal_ or xavier_uniform_
     Why: activations saturate or explode, and the first steps are spent undoing the initialisation
     """
     if not case.fails:

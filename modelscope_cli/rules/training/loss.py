@@ -62,8 +62,8 @@ def loss_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Measure: losses that are not finite
     Source: IEEE 754: NaN passes through every sum, and into every weight
-    Hint: look for exp, log, sqrt or a division in the loss; where it is finite at first, lower the learning rate,
-        or clip the gradients
+    Hint: look for exp, log, sqrt or a division in the loss; if it is finite at first, lower the learning rate, or
+        clip the gradients
     Why: from then on all weights are NaN, and the rest of the run is wasted
     """
     for series in case.course.loss:
@@ -108,7 +108,7 @@ def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The loss has risen far above its lowest level.
 
     Measure: ratio to the lowest loss over a quarter of the run; an error if the loss ends above its start
-    Source: own choice: twice the lowest level that the loss kept for a quarter of the run
+    Source: our choice: twice the lowest level that the loss kept for a quarter of the run
     Hint: lower the learning rate, warm it up, or clip the gradients (clip_grad_norm_)
     Why: the model gets worse: it loses what it has learnt
     """
@@ -189,9 +189,8 @@ def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The loss has not fallen, or is no better than chance.
 
     Measure: steps with a known loss
-    Source: own choice: 50; a fall is compared with the noise of the loss, and accuracy with chance
-    Hint: look at a few images with their labels; overfit one batch; try the learning rate that lrfind
-        suggests
+    Source: our choice: 50; a fall is compared with the noise of the loss, and accuracy with chance
+    Hint: look at a few images with their labels; overfit one batch; try the learning rate that lrfind suggests
     Why: this run does not learn, whatever the cause
     """
     course = case.progress.main
@@ -220,8 +219,8 @@ def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Nearly all predictions are the same class, although the labels are of several classes.
 
-    Measure: share of predictions that are the most frequent one, from any step to the last
-    Source: own choice: 995 of 1,000
+    Measure: share of predictions that are the most frequent class, in every step from some point on
+    Source: our choice: 995 of 1,000
     Hint: weight the classes in the loss, or sample them evenly; check that the labels belong to the images
     Why: the model never predicts the rare classes, although its accuracy looks high
     """
@@ -261,9 +260,9 @@ def _is_on_its_way(case: Case, one: WatchedCriterion) -> bool:
 def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The model is good in training, but no better than chance in validation: memorised, not learnt.
 
-    Measure: probability of so low an accuracy in the last evaluation for a model that is halfway from guessing to
-        perfect, by the binomial distribution; of numbers the loss there, beside that of the best constant
-    Source: the usual 5 %; own choice: within a tenth of the errors of guessing
+    Measure: binomial probability that a model halfway between chance and perfect has so low an accuracy in the last
+        evaluation; in regression, the loss there compared with that of the best constant
+    Source: the usual 5 %; our choice: at most a tenth better than chance
     Hint: check the labels, and use more images; in a script of your own, compare the preprocessing and the class
         indices of both sets, and check which copy of the model is validated
     Why: the model does not work on images it was not trained on
@@ -333,13 +332,13 @@ def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Or, for any loss: it is no higher for the predictions of other samples.
 
-    Measure: covariance of predictions and targets over a batch, as a share of the variance of the targets, in the
-        last third of the records; or the mean rise of the loss, in standard errors, when the rows of the output are
-        exchanged
+    Measure: covariance of predictions and targets over a batch, divided by the variance of the targets, in the last
+        third of the records; or the mean increase of the loss, in standard errors, when the output rows are
+        permuted
     Source: derived: 0 for a constant and for the targets of other samples; our measurement: 0.004 in a healthy
         autoencoder before it begins to learn
-    Hint: check that inputs and targets belong to the same samples; in an autoencoder lower the weight of KL, and
-        look for a detach before the decoder
+    Hint: check that inputs and targets belong to the same samples; in an autoencoder, lower the weight of the KL
+        term, and look for a detach before the decoder
     Why: the model has at best learnt the mean of the targets
     """
     if any(small_updates.judge(case, SMALL)):
@@ -389,13 +388,14 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
 
     Also the posterior of a variational autoencoder, if it equals the prior for every sample.
 
-    Measure: spread of the outputs over a batch, or of their directions, relative to the first records, where the
-        loss falls with its square; KL divergence from the prior, below 0.01 nats in half of the run
+    Measure: standard deviation of outputs over a batch, or spread of their directions, relative to the first
+        records, if the loss falls with its square; or KL divergence from the prior, below 0.01 nats in half of the
+        run
     Source: Jing et al. 2022, Understanding Dimensional Collapse; Bowman et al. 2016, Generating Sentences from a
-        Continuous Space; own choice: a fifth
+        Continuous Space; our choice: a fifth
     Hint: push samples apart: negative pairs, a margin, a stopped gradient with a predictor, or a variance term; in
-        a variational autoencoder lower the weight of KL, or raise it slowly
-    Why: the output no longer tells the samples apart
+        a variational autoencoder, lower the weight of the KL term, or raise it slowly
+    Why: the output no longer distinguishes the samples
     """
     main = case.progress.main
     if case.course.steps >= 3 * _ENOUGH:

@@ -35,11 +35,11 @@ _TAKEN = 1e-2  # of a weight by the decay of one step: ten times a usual step
 
 @training_rule("MS719", "learning-rate-is-gone", WARNING, 0.5, Link.BOOKKEEPING)
 def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The learning rate is almost zero for most of the run before the model has learnt, or it is next to nothing.
+    """The learning rate is almost zero for most of the run while there is more to learn, or practically zero.
 
     Measure: share of the steps below 1 % of the highest learning rate
-    Source: derived: 6 % of the steps of a cosine that ends at zero, a third of those of He et al. 2016, who
-        divide by ten twice; own choice: half
+    Source: derived: 6 % of the steps in a cosine schedule that ends at zero, a third of them in He et al. 2016, who
+        divide by ten twice; our choice: half
     Hint: call scheduler.step() once an epoch, not once a step; or bring its gamma closer to 1
     Why: most of the run changes nothing
     """
@@ -105,8 +105,8 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     The latter in a training that does not provably learn.
 
-    Measure: steps of the schedule as a share of those of its optimizer; 8 lengths of a cosine
-    Source: certain: the schedule counts its steps, and its length equals that of the run; own choice: 8 lengths
+    Measure: steps of the schedule divided by those of its optimizer; or 8 cycles of a short cosine schedule
+    Source: certain: the schedule counts its steps, and its length equals that of the run; our choice: 8 cycles
     Hint: call scheduler.step() after each optimizer.step(), or give it the number of epochs as its length
     Why: the learning rate hardly changes until the end of the run, or it falls and rises again and again
     """
@@ -143,13 +143,13 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS741", "clipped-to-nothing", WARNING, 0.01, Link.STEP_SIZE)
 def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Gradients are clipped while they are scaled, or so far that no step changes a weight noticeably.
+    """Gradients are clipped before they are unscaled, or so hard that no step changes a weight noticeably.
 
     Measure: variation of the gradient norm from step to step; or a median of 1e-4 of the norm before clipping
     Source: derived: gradient norms vary from batch to batch, unless every one is clipped
-    Hint: clip at 1 or so, and after scaler.unscale_(optimizer) if there is a gradient scaler
-    Why: every step has the size of the clipping threshold; gradients clipped while they are scaled also shrink as
-        the scale grows
+    Hint: clip to a norm of about 1, and only after scaler.unscale_(optimizer) if there is a gradient scaler
+    Why: every step has the size of the clipping threshold; gradients clipped before they are unscaled also shrink
+        as the scale grows
     """
     if told := list(case.told(CLIPPED)):
         yield from told
@@ -198,7 +198,7 @@ def decays_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting
     """Weight decay shrinks the weights faster than they can learn, and the training fails.
 
     Measure: weight decay, judged if its product with the highest learning rate is 0.01 or more
-    Source: own choice: 1e-5 to 0.5 are usual; 0.01 of a weight is ten times a usual step, A. Karpathy, CS231n
+    Source: our choice: 1e-5 to 0.5 are usual; 0.01 of a weight is ten times a usual step, A. Karpathy, CS231n
     Hint: lower weight_decay: 1e-4 with SGD and 1e-2 with AdamW are usual
     Why: the weights go to zero, and with them activations and gradients
     """
@@ -219,8 +219,8 @@ def decays_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting
 def stopped_by_setting(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A setting of an optimizer makes its steps meaningless.
 
-    Measure: momentum at which past gradients never fade; if the model is not shown to learn, also eps relative to
-        the gradients, beta1 and beta2
+    Measure: momentum at which past gradients never decay; if nothing shows that the model learns, also eps relative
+        to the gradients, beta1 and beta2
     Source: derived: the velocity is the sum of g momentum^k; Kingma and Ba 2015: a step is lr m / (sqrt(v) + eps),
         and theorem 4.1 needs beta1^2 < sqrt(beta2)
     Hint: leave out the argument: the defaults of torch.optim suit nearly every model
@@ -266,8 +266,8 @@ def _effect(case: Case, one: OptimizerFacts, name: str, values: Sequence[float])
 def rare_steps(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The optimizer steps only a few times, each after very many backward passes.
 
-    Measure: backward passes for each step, of a run with fewer than 20 steps and at least 200 backward passes
-    Source: own choice: four times the accumulation that is usual
+    Measure: backward passes per step, in a run with fewer than 20 steps and at least 200 backward passes
+    Source: our choice: four times the usual gradient accumulation
     Hint: call optimizer.step() and zero_grad() in the loop over the batches, not in the loop over the epochs
     Why: with one step for a whole pass over the data, the weights hardly change
     """

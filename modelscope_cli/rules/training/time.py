@@ -14,7 +14,7 @@ _LEAST_STEPS = 8
 def waits_for_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The model waits for data during much of each step.
 
-    Measure: share of the time of all steps but the first, if five seconds or more in total
+    Measure: share of the time of all steps after the first, if that is five seconds or more in total
     Source: measured; PyTorch, performance tuning guide: asynchronous data loading
     Hint: use more workers and persistent_workers=True, or make samples load faster
     Why: the device is idle meanwhile, and the run takes longer

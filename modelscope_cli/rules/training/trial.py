@@ -30,8 +30,8 @@ REFUTABLE = frozenset(
 def proved(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """With one change the model learns, with another seed too.
 
-    Measure: fall of the loss without the change, relative to the fall with it
-    Source: own choice: half; a tenth for changes that make most trainings better
+    Measure: decrease of the loss without the change, relative to that with it
+    Source: our choice: half; a tenth for changes that make most trainings better
     Hint: make this change in the script, and run it again
     Why: nothing else was changed, so this is the cause
     """
@@ -44,10 +44,10 @@ def proved(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def wrong_gradient(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The gradient of a layer is not the derivative of its output.
 
-    Measure: relative difference of autograd and finite differences, along a random direction
+    Measure: relative difference between autograd and finite differences along a random direction
     Source: derived: finite differences in float64 agree to six digits; 5 % leaves room for kinks
-    Hint: correct the backward of its autograd.Function, or the detach(), no_grad() or .data in its forward
-    Why: its weights, and all before it, are updated in a wrong direction
+    Hint: correct backward in its autograd.Function, or detach(), no_grad() or .data in its forward
+    Why: its weights, and those of all layers before it, are updated in the wrong direction
     """
     yield from _examined(case, GRADIENT)
 
@@ -57,9 +57,9 @@ def unrelated_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """No change makes the model learn, but it can memorise eight samples: the labels do not follow from the inputs.
 
     Measure: final loss on eight samples, relative to the first
-    Source: Karpathy 2019, "A recipe for training neural networks": overfit one batch; own choice: 0.3
+    Source: Karpathy 2019, "A recipe for training neural networks": overfit one batch; our choice: 0.3
     Hint: print a few inputs with their labels: do they belong together, and is the preprocessing right?
-    Why: model, loss and optimizer work, so only the data is left
+    Why: model, loss and optimizer work, so the cause must be in the data
     """
     yield from _examined(case, DATA)
 
@@ -69,7 +69,7 @@ def unable(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """No change makes the model learn, and it cannot even memorise eight samples.
 
     Measure: final loss on eight samples, relative to the first
-    Source: Karpathy 2019, "A recipe for training neural networks": overfit one batch; own choice: 0.3
+    Source: Karpathy 2019, "A recipe for training neural networks": overfit one batch; our choice: 0.3
     Hint: follow one sample through the model: does the output depend on it, and the loss on the output?
     Why: the fault is in the model or its loss, not in the data
     """

@@ -128,7 +128,7 @@ def _relative(case: Case, one: WatchedParameter) -> list[float | None]:
     WARNING,
     VANISHING,
     Link.LAYERS,
-    measure=f"norm of a weight's gradient until the end, {SCALE}",
+    measure=f"{SCALE}, in all steps until the end",
     source=VANISHING_SOURCE,
 )
 def vanishing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -146,7 +146,7 @@ def vanishing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     WARNING,
     EXPLODING,
     Link.LAYERS,
-    measure=f"norm of a weight's gradient until the end, {SCALE}",
+    measure=f"{SCALE}, in all steps until the end",
     source=EXPLODING_SOURCE,
 )
 def exploding_gradients(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -165,8 +165,8 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     The first weight with large changes; at the same step the one that changes most. Also where the training learns,
     if the first step overwrites nearly all weights and the loss rises.
 
-    Measure: |change| / |weight| in a quarter of the steps; or 1 in any step; or in the first step 1 for nearly
-        all weights, with a median of 5
+    Measure: |change| / |weight| in a quarter of the steps; or 1 in any step; or in the first step 1 for nearly all
+        weights, with a median of 5
     Source: A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-1 is a hundred times that
     Hint: lower the learning rate, or warm it up
     Why: each step overwrites what earlier steps have learnt
@@ -231,7 +231,7 @@ def _large(one: WatchedParameter, threshold: float) -> tuple[int, float, Watched
 def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """No step of the whole run changes a weight noticeably, or the loss does not depend on the output.
 
-    Measure: |change| / |weight|, in every step; in a training that fails also 1e-2 in all steps together
+    Measure: |change| / |weight|, in every step; if the training fails, also 1e-2 over all steps together
     Source: A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-5 is a hundredth of that
     Hint: raise the learning rate
     Why: the run ends with almost the weights it began with
@@ -289,8 +289,8 @@ def unchanged(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Or its first values are loaded again and again, while the averages of the optimizer go on.
 
-    Measure: recorded steps with a learning rate and a gradient above zero; or 3 reloads of the first values
-    Source: certain: its values are the same before and after each step, although such a step would show
+    Measure: recorded steps with a nonzero learning rate and gradient; or 3 reloads of the initial values
+    Source: certain: its values are the same before and after each step, although steps of this size would show
     Hint: check what writes to the weight: an optimizer that changes a copy, a hook, load_state_dict; keep weights
         in float32 if steps are lost in rounding
     Why: part of the model keeps its initial weights
@@ -354,9 +354,9 @@ def always_zero(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The gradient of a weight is exactly zero in every step.
 
     Measure: recorded steps, in all of which every element of the gradient is zero
-    Source: certain: the derivative of the loss by the layer's output is zero
-    Hint: after this layer, look for sign, round, argmax or a comparison, a factor of 0 such as the weight of a
-        loss, or an activation that is always off
+    Source: certain: the derivative of the loss with respect to the layer's output is zero
+    Hint: after this layer, look for sign, round, argmax, a comparison, a factor of 0 such as a loss weight, or an
+        activation that always outputs 0
     Why: the weight keeps its initial values, even if the loss falls
     """
     rows = [one for one in case.weights() if _is_to_learn(one) and _is_never_reached(one, threshold)]

@@ -56,7 +56,7 @@ def _losses(case: Case) -> list[WatchedCriterion]:
 def applied_twice(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A loss that expects logits receives probabilities, or one that expects log-rates receives rates.
 
-    Measure: recorded steps, in all of which every row holds probabilities; or the operation before the loss
+    Measure: recorded steps in which every row holds probabilities; or a softmax or sigmoid right before the loss
     Source: torch.nn.CrossEntropyLoss: the input is expected to contain the unnormalized logits
     Hint: remove the softmax or sigmoid before the loss; for nll_loss use log_softmax
     Why: a softmax of a softmax is nearly flat: gradients are small, and the loss cannot get near zero
@@ -91,11 +91,10 @@ def applied_twice(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def logits_not_logarithms(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A criterion that expects log-probabilities receives scores, or probabilities over the wrong dimension.
 
-    Measure: recorded steps; a log-probability is at most zero, so such a loss is never negative, and
-        probabilities sum to 1 over the classes
+    Measure: recorded steps; a log-probability is at most zero, so such a loss is never negative, and probabilities
+        sum to 1 over the classes
     Source: torch.nn.NLLLoss: the input is expected to contain log-probabilities
-    Hint: use cross_entropy, or log_softmax before nll_loss, over the class dimension: 1, or the last for
-        ctc_loss
+    Hint: use cross_entropy, or log_softmax before nll_loss, over the class dimension: 1, or the last for ctc_loss
     Why: such a loss falls without limit while the predictions do not improve
     """
     for one in _losses(case):
@@ -162,11 +161,11 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     A minimised negative criterion, alone or as a term, maximize=True, a score that is minimised, a policy gradient
     against the advantages or under which the rewards fall, or a loss that falls without limit.
 
-    Measure: recorded steps, all with a loss below zero and a criterion above; or a subtracted criterion at 1.5
-        times its chance level; or 12 losses of a policy, 8 with advantages
+    Measure: recorded steps, all with a negative loss and a positive criterion; or a subtracted criterion that
+        reaches 1.5 times its chance level; or 12 policy losses, or 8 with advantages
     Source: certain: the criterion rises as the loss falls
     Hint: flip the sign: look for a missing or extra minus, or maximize=True
-    Why: each step increases the criterion that it should decrease
+    Why: the model gets worse with every step
     """
     yield from case.told(RETURN_FALLS)
     if case.progress.is_adversarial:
@@ -235,9 +234,9 @@ def _beside_the_loss(case: Case, one: WatchedCriterion) -> list[tuple[float, flo
 def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The loss is a sum over the batch, was divided twice, or is mostly a penalty, and the training fails.
 
-    Measure: rows of a batch; for a penalty the share of the criterion in the loss, and its ratio to the cost of the
-        best constant
-    Source: the gradient of a sum over n rows is n times that of the mean; own choice: a tenth of the loss at first,
+    Measure: rows of a batch; for a penalty, the share of the criterion in the loss, and the criterion relative to
+        that of the best constant output
+    Source: the gradient of a sum over n rows is n times that of the mean; our choice: a tenth of the loss at first,
         half of it at the end
     Hint: use reduction='mean' without dividing again, or change the learning rate accordingly
     Why: a summed loss makes steps grow with the batch size; under a penalty that is too large the model learns
@@ -323,9 +322,9 @@ def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Every label is the same, so there is nothing to learn.
 
     Measure: labels, all of one class
-    Source: own choice: 32 labels of 2 equally likely classes agree by chance once in 2 billion batches
+    Source: our choice: 32 labels of 2 equally likely classes agree by chance once in 2 billion batches
     Hint: check how the labels are read, and whether the data is shuffled
-    Why: a model that always predicts the same has a perfect loss
+    Why: a model that always predicts that label has a perfect loss
     """
     losses, main = _losses(case), case.progress.main
     if not case.progress.is_adversarial:
@@ -367,9 +366,8 @@ def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A model returns the same output for every sample.
 
     Measure: recorded passes, all with equal rows in the output and different rows in the input
-    Source: certain: the rows are bit-identical, or differ by less than a millionth of their difference at first
-    Hint: look for softmax or a norm over a dimension of size 1, a dead activation, or a weight of zeros at
-        the end of the model
+    Source: certain: the rows are bit-identical, or differ by less than a millionth of their initial difference
+    Hint: look for a softmax or norm over a dimension of size 1, a dead activation, or zero weights at the end
     Why: the model cannot learn from an input that does not affect the output
     """
     for one in case.facts.models:
@@ -401,8 +399,8 @@ def leaks(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Leaks found with a copy of the model on a changed batch; adversaries may compare samples on purpose.
 
     Measure: outputs that change with inputs they must not depend on, in a copy of the model in evaluation mode
-    Source: certain: compared with a pass in which the other samples, or the last token, are changed
-    Hint: look at dim in softmax and at batch_first; give attention its mask
+    Source: certain: a pass with the other samples, or the last token, changed gives another output
+    Hint: check dim of each softmax, and batch_first; pass the attention a causal mask
     Why: at inference those tokens or samples are not available, and the model fails
     """
     if not case.progress.is_adversarial:
@@ -413,11 +411,11 @@ def leaks(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def misaligned(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The labels of a sequence model are tokens that it reads, or were shifted twice.
 
-    Measure: recorded steps, in all of which every label equals the token at the same distance, 0, -1 or 2 places;
-        at 0 the output depends on the token there at least 3 times as much as at any other place
+    Measure: recorded steps, in all of which every label equals the token at the same offset: 0, -1 or 2; at offset
+        0, the output must depend on that token at least 3 times as much as on any other
     Source: certain: the labels were compared with the tokens that entered the model
-    Hint: shift the targets by one: inputs tokens[:, :-1], targets tokens[:, 1:]; models of transformers do it
-        themselves, given labels=input_ids
+    Hint: shift the targets by one: inputs tokens[:, :-1], targets tokens[:, 1:]; transformers models do so
+        themselves if given labels=input_ids
     Why: the loss falls to 0 by copying, and the model predicts nothing; shifted twice, it predicts the wrong token
     """
     return case.told(MISALIGNED)
