@@ -41,8 +41,8 @@ def make_report(
 ) -> ReportRecord:
     """Make one self-contained page: of a saved result, or of a model on an image.
 
-    The page of a model shows the results of predict, explain, check, summary, stats, featuremaps and grads at
-    their defaults, for noise if no image is given. A part that cannot be computed says why, in its place.
+    The page of a model shows the results of predict, explain, check, summary, stats, featuremaps and grads with
+    their default options, on noise if no image is given. A part that cannot be computed says why, in its place.
 
     Args:
         result: the folder of a command, its `report.json`, what `-o result.json` wrote, or another page; or a

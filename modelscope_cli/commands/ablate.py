@@ -31,9 +31,9 @@ def ablate(
     method: Annotated[
         Literal["zero", "mean", "shuffle"],
         typer.Option(
-            help="What replaces the output: zeros; the mean of each channel over its positions; or the same "
-            "values at shuffled positions (seeded). If a channel has a single value, channels are "
-            "averaged or shuffled instead."
+            help="Replace the output by zeros, by the mean of each channel over its positions, or by the same "
+            "values at shuffled positions (seeded). If a channel has a single value, channels are averaged or "
+            "shuffled instead."
         ),
     ] = "zero",
     target: Annotated[
@@ -42,7 +42,7 @@ def ablate(
             "--target",
             "-t",
             metavar="TARGET",
-            help="Which output value to follow: a class index or label, predicted, or mask:CLASS.",
+            help="The output value to follow: a class index or label, predicted, or mask:CLASS.",
         ),
     ] = "predicted",
     hook: Hook = None,
@@ -56,10 +56,10 @@ def ablate(
     layers: LayerOptions,
     show: OutputOptions,
 ) -> None:
-    """Ablate layers one by one, and measure how predictions change.
+    """Ablate layers one by one and measure how the predictions change.
 
-    A forward hook replaces a layer's output; only the layers after it are computed again.
-    Rows are sorted by the change of the prediction (KL divergence); over several images all numbers are means.
+    A forward hook replaces the output of a layer, and only the layers after it are computed again.
+    Rows are sorted by the change of the prediction (KL divergence); over several images, all numbers are means.
     For folders named after classes, the accuracy without each layer is printed.
 
     Examples:

@@ -43,19 +43,20 @@ class Budgets:
         str | None, typer.Option(metavar="N", help="At most this many parameters, such as 25M.")
     ] = None
     max_macs: Annotated[
-        str | None, typer.Option(metavar="N", help="At most this many multiply-adds an image: 5G.")
+        str | None, typer.Option(metavar="N", help="At most this many multiply-adds per image, such as 5G.")
     ] = None
     max_memory: Annotated[
         str | None,
         typer.Option(
             metavar="BYTES",
-            help="Peak memory of a forward pass on one image, with the weights, such as 500MB.",
+            help="Limit for the peak memory of a forward pass on one image, with the weights, such as 500MB.",
         ),
     ] = None
     max_train_memory: Annotated[
         str | None,
         typer.Option(
-            metavar="BYTES", help="Peak memory of one AdamW step at the smallest batch, such as 2GB."
+            metavar="BYTES",
+            help="Limit for the peak memory of one AdamW step at the smallest batch, such as 2GB.",
         ),
     ] = None
     expect_output: Annotated[
@@ -79,7 +80,7 @@ def check(
         typer.Option(
             metavar="CODES",
             rich_help_panel="Rules",
-            help="Judge only these rules: MS202, its name, MS2.",
+            help="Judge only these rules, by code, name or prefix: MS202, dead-channels, MS2.",
             autocompletion=completion.rules,
         ),
     ] = None,
@@ -124,7 +125,7 @@ def check(
         typer.Option(
             "--update-baseline",
             rich_help_panel="Rules",
-            help="Write the current findings to the file of --baseline, and ignore them.",
+            help="Write the current findings to the --baseline file, and ignore them.",
         ),
     ] = False,
     against: Annotated[
@@ -139,8 +140,8 @@ def check(
         Literal["auto", "eval", "train"],
         typer.Option(
             rich_help_panel="Model",
-            help="Mode of the forward and backward pass. auto: eval, but train if no batch norm has seen a "
-            "batch yet.",
+            help="The mode of the forward and backward pass. auto: eval, but train if no batch norm has been "
+            "updated yet.",
         ),
     ] = "auto",
     labels: Labels = None,
@@ -159,7 +160,7 @@ def check(
 
     Without images the model runs on noise, and fewer rules are judged. A folder without a model is checked as a
     data set. The table tool.modelscope of the nearest pyproject.toml sets model, checkpoint, images, select,
-    ignore, thresholds, fail-on, baseline, allow and the budgets; options on the command line win.
+    ignore, thresholds, fail-on, baseline, allow and the budgets; options on the command line take precedence.
 
     Examples:
 

@@ -33,7 +33,7 @@ def demo(
 ) -> None:
     """Copy the samples: images, a tiny network and a training script.
 
-    The examples in the help of every command use this folder.
+    The examples in the help of every command use them.
 
     Examples:
 

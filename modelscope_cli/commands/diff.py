@@ -53,7 +53,7 @@ def diff(
     ] = None,
     b: Annotated[
         str | None,
-        typer.Argument(metavar="B", help="What to compare A with; by default A with the settings of --b-..."),
+        typer.Argument(metavar="B", help="What to compare A with; by default, A with the --b-... settings."),
     ] = None,
     images: ImagesArgument = None,
     tolerance: Annotated[
@@ -79,7 +79,7 @@ def diff(
             "-m",
             metavar="MODEL",
             rich_help_panel="Model",
-            help="The model to load a checkpoint into; without another model or checkpoint, A.",
+            help="The model to load a checkpoint into; or A, if it is the only model or checkpoint given.",
         ),
     ] = None,
     all: Annotated[

@@ -49,7 +49,7 @@ def explain(
             "-t",
             metavar="TARGET",
             rich_help_panel="Explanation",
-            help="Which output value to explain: a class index or label, predicted, box:N, or mask:CLASS.",
+            help="The output value to explain: a class index or label, predicted, box:N, or mask:CLASS.",
         ),
     ] = "predicted",
     labels: Labels = None,
@@ -61,7 +61,7 @@ def explain(
             metavar="LAYER",
             rich_help_panel="Explanation",
             help="The layer to explain.",
-            show_default="found by tracing a run back from the score",
+            show_default="found by tracing a pass back from the score",
         ),
     ] = None,
     receipt: Annotated[
@@ -69,13 +69,13 @@ def explain(
         typer.Option(
             metavar="KIND",
             rich_help_panel="Receipt",
-            help="How to test the maps: quick (repeatability, dependence on the image and on the head, covering) "
+            help="The tests of the maps: quick (repeatability, dependence on the image and on the head, covering) "
             "or none.",
         ),
     ] = "quick",
     require: Annotated[
         Literal["passed"] | None,
-        typer.Option(rich_help_panel="Receipt", help="Exit with 1 unless the best map passed."),
+        typer.Option(rich_help_panel="Receipt", help="Exit with 1 unless the best map passes its tests."),
     ] = None,
     hook: Hook = None,
     output_kind: OutputKind = "auto",
@@ -92,8 +92,8 @@ def explain(
 ) -> int:
     """Show the evidence for a class in an image, and test each map.
 
-    The layer is chosen by following one run back from the score, and the reason is printed. Maps that pass more
-    tests come first. Over a folder all numbers are means.
+    The layer is found by tracing one pass back from the score, and the reason for the choice is printed. Maps that
+    pass more tests come first. Over a folder, all numbers are means.
 
     Examples:
 

@@ -31,7 +31,7 @@ def featuremaps(
         str | None,
         typer.Option(
             metavar="LIST",
-            help="Only these channels, by index: 3,7,10..20; a single number is an index, not a count.",
+            help="Only the channels with these indices: 3,7,10..20. A single number is an index, not a count.",
             show_default=False,
         ),
     ] = None,
@@ -48,7 +48,7 @@ def featuremaps(
         bool, typer.Option("--strongest", help="Choose the channels with the largest mean |activation|.")
     ] = False,
     scale: Annotated[
-        Literal["channel", "layer"], typer.Option(help="The colour range: of each channel, or of the layer.")
+        Literal["channel", "layer"], typer.Option(help="Scale the colours by channel or by layer.")
     ] = "channel",
     overlay: Annotated[
         bool,
@@ -66,8 +66,8 @@ def featuremaps(
         bool,
         typer.Option(
             "--filters",
-            help="Draw the filters of the convolutions: in colour if they read an image, else each at its "
-            "strongest input channel.",
+            help="Draw the filters of the convolutions, in colour if they read an image, else at their strongest "
+            "input channel.",
         ),
     ] = False,
     top_images: Annotated[
@@ -92,12 +92,12 @@ def featuremaps(
     layers: LayerOptions,
     show: OutputOptions,
 ) -> None:
-    """Save the feature maps of an image: a grid for each layer.
+    """Save the feature maps of an image as one grid per layer.
 
-    A contact sheet has all of them. The forward pass stops after the last selected layer. Gray cells are constant
+    A contact sheet shows all of them. The forward pass stops after the last selected layer. Gray cells are constant
     channels. Tokens and windows are drawn at their place in the image; extra tokens, such as class tokens, are left
-    out and listed. Without --layer a deep network gives one grid per stage: the last output of each map size. With
-    --top-images and a folder: the images that activate each channel most, cropped to its receptive field.
+    out and listed. Without --layer, a deep network gives one grid per stage, of the last output of each map size.
+    With --top-images and a folder, the images that activate each channel most are cropped to its receptive field.
 
     Examples:
 

@@ -34,9 +34,9 @@ def grads(
         typer.Option(
             metavar="LOSS",
             rich_help_panel="Loss",
-            help="The loss: auto, cross-entropy, nll, bce, mse, mean, logit, or FILE.py:fn. auto chooses by "
-            "the output; bce is for several labels or none; your function is called as fn(output) or "
-            "fn(output, target).",
+            help="The loss: auto, cross-entropy, nll, bce, mse, mean, logit, or FILE.py:fn. auto chooses by the "
+            "output; bce allows several labels or none; your function is called as fn(output) or fn(output, "
+            "target).",
             autocompletion=completion.losses,
         ),
     ] = "auto",
@@ -48,7 +48,7 @@ def grads(
             metavar="TARGET",
             rich_help_panel="Loss",
             help="A class: index, label, or predicted. auto: the class that names the folder of each image, else "
-            "predicted. Or an output value instead of a loss: box:N, mask:CLASS.",
+            "predicted. box:N or mask:CLASS: an output value instead of a loss.",
         ),
     ] = "auto",
     clip: Annotated[
@@ -56,13 +56,13 @@ def grads(
         typer.Option(
             metavar="V",
             rich_help_panel="Clipping",
-            help="Clamp the gradients of the parameters to [-V, V]; above 0.",
+            help="Clamp the gradients of the parameters to [-V, V] (V above 0).",
         ),
     ] = None,
     clip_norm: Annotated[
         float | None,
         typer.Option(
-            metavar="V", rich_help_panel="Clipping", help="Scale all gradients down to this norm; above 0."
+            metavar="V", rich_help_panel="Clipping", help="Scale all gradients down to this norm (above 0)."
         ),
     ] = None,
     freeze: Freeze = None,
@@ -82,10 +82,10 @@ def grads(
     layers: LayerOptions,
     show: OutputOptions,
 ) -> None:
-    """Run a forward and a backward pass, and print the gradients.
+    """Run a forward and a backward pass and print the gradients.
 
-    Each image is a pass of its own, unless --batch sets another size; for several passes the mean gradient and
-    its noise are shown. Gradients are computed, inspected and discarded; nothing is trained.
+    Each image is a pass of its own unless --batch sets another size; for several passes, the mean gradient and its
+    noise are shown. Gradients are computed, inspected and discarded; nothing is trained.
 
     Examples:
 

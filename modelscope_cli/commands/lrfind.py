@@ -31,9 +31,9 @@ def lrfind(
     on: LearnerOptions,
     show: OutputOptions,
 ) -> None:
-    """Sweep the learning rate in a short training, and suggest one.
+    """Sweep the learning rate in a short training and suggest one.
 
-    A copy of the model is trained, and discarded.
+    A copy of the model is trained and then discarded.
 
     Examples:
 

@@ -64,7 +64,7 @@ def predict(
             metavar="P",
             min=0,
             max=1,
-            help="With sigmoid, the score from which a class counts as predicted; 0.5 by default.",
+            help="With sigmoid, the lowest score at which a class counts as predicted; 0.5 by default.",
         ),
     ] = None,
     temperature: Annotated[
@@ -75,7 +75,7 @@ def predict(
         bool,
         typer.Option(
             "--doctor",
-            help="Apply the usual preprocessing mistakes one at a time, and count the changed predictions.",
+            help="Make the common preprocessing mistakes one at a time, and count the predictions that change.",
         ),
     ] = False,
     truth: Annotated[
@@ -108,10 +108,10 @@ def predict(
     """Print what a model predicts for images, and its accuracy.
 
     A segmentation model gives the classes that cover most of the image, a detection model its best boxes, a
-    regression its numbers. Images are predicted in batches; tsv and csv are written row by row. For folders named
-    after classes, the accuracy and the misclassified images are printed. --truth prints metrics: accuracy, classes,
-    confusions, calibration, the worst images. --doctor prints how many predictions each usual preprocessing mistake
-    changes. A model for images and texts (CLIP) chooses among --labels.
+    regression its numbers. Images are predicted in batches; rows of tsv and csv are written as they are computed.
+    For folders named after classes, the accuracy and the misclassified images are printed. --truth prints metrics,
+    or a table of the classes, confusions, calibration or worst images. --doctor prints how many predictions each
+    common preprocessing mistake changes. A model for images and texts (CLIP) chooses among --labels.
 
     Examples:
 

@@ -25,8 +25,8 @@ def report(
         str | None,
         typer.Argument(
             metavar="MODEL|RESULT",
-            help="A model; or a saved result: the folder of a command, its `report.json`, what `-o result.json` "
-            "wrote, or another page.",
+            help="A model; or a saved result: the folder that a command wrote, its `report.json`, the file of `-o "
+            "result.json`, or another page.",
             show_default=False,
         ),
     ] = None,
@@ -36,7 +36,7 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The page to write; by default report.html in the folder of the result, or in a new folder.",
+            help="The page to write; by default, report.html in the folder of the result, or in a new one.",
         ),
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the page, report.html.")] = None,
@@ -45,11 +45,11 @@ def report(
     data: InputOptions,
     show: OutputOptions,
 ) -> None:
-    """Put a model and an image, or a saved result, on one page.
+    """Make one page of a model and an image, or of a saved result.
 
-    The page of a model shows the results of predict, explain, check, summary, stats, featuremaps and grads at
-    their defaults, for noise if no image is given. The page needs no network and no other file. It holds tables to
-    sort and filter, curves, images, and the whole results as data, which modelscope can read.
+    The page of a model shows the results of predict, explain, check, summary, stats, featuremaps and grads with
+    their default options, on noise if no image is given. The page needs no network and no other file. It contains
+    tables to sort and filter, curves, images, and the complete results as data, which modelscope can read.
 
     Examples:
 

@@ -48,11 +48,11 @@ def stats(
     """Print statistics of every layer's output, over many images.
 
     Only finite values count; NaN and infinite ones are counted separately. A dead channel is zero at every position
-    of every image. A column such as p50, p01 or p99.9 is a quantile, to within 0.4 %. In train mode the largest
-    drift of a batch norm is shown: its batch statistics against the running ones (--json has all).
+    of every image. Columns such as p50, p01 or p99.9 are quantiles, accurate to 0.4 %. In train mode, the batch
+    norm whose batch statistics differ most from the running ones is shown (--json has all).
 
-    Under torchrun all processes share the blocks of --out, bit-identically; in train mode, and with --hook, one
-    process does everything.
+    Under torchrun, all processes share the blocks of --out, and the result is bit-identical; in train mode, and
+    with --hook, one process does everything.
 
     Examples:
 

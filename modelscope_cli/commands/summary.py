@@ -46,8 +46,7 @@ def summary(
     list_: Annotated[
         bool,
         typer.Option(
-            "--list",
-            help="List the models whose name contains MODEL, or matches it as a glob; all without it.",
+            "--list", help="List the models whose name contains MODEL or matches it as a glob, or all models."
         ),
     ] = False,
     train: Annotated[
@@ -55,7 +54,7 @@ def summary(
         typer.Option(
             "--train",
             rich_help_panel="Training step",
-            help="Also simulate one training step and report its memory; the noise batch is then 2.",
+            help="Also simulate one training step, by default on 2 images, and report its memory.",
         ),
     ] = False,
     optimizer: Annotated[
@@ -70,7 +69,7 @@ def summary(
         Literal["bfloat16", "float16"] | None,
         typer.Option(
             rich_help_panel="Training step",
-            help="Run the forward of the step under autocast: bfloat16 or float16.",
+            help="Run the forward pass of the step under autocast to bfloat16 or float16.",
         ),
     ] = None,
     fit: Annotated[
@@ -89,12 +88,12 @@ def summary(
 ) -> None:
     """Print the layers of a model, their shapes, parameters and cost.
 
-    Needs no weights and almost no memory: shapes are inferred without computing. Shapes and costs are
-    those of one forward at the model's own input size; --input-shape and --batch change it. The summary of a
+    This needs no weights and almost no memory, as shapes are inferred without computing. Shapes and costs are those
+    of one forward pass at the model's own input size, which --input-shape and --batch change. The summary of a
     torchvision model is cached, for the same versions and options. The columns time
     and field (the receptive field) are measured on request, by default with random weights.
 
-    With --train one training step is simulated as well. --fit finds the largest batch.
+    --train also simulates one training step, and --fit finds the largest batch.
     --device cuda models the step on CUDA, even on a machine without it.
 
     Examples:

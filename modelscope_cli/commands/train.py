@@ -38,7 +38,7 @@ def train(
     lr: Annotated[
         float,
         typer.Option(
-            metavar="R", rich_help_panel="Training", help="The learning rate, or its peak; above 0."
+            metavar="R", rich_help_panel="Training", help="The learning rate, or its peak in a schedule."
         ),
     ] = 0.05,
     schedule: Annotated[
@@ -48,14 +48,14 @@ def train(
     clip_norm: Annotated[
         float | None,
         typer.Option(
-            metavar="V", rich_help_panel="Training", help="Scale all gradients to this norm; above 0."
+            metavar="V", rich_help_panel="Training", help="Scale all gradients down to this norm (above 0)."
         ),
     ] = None,
     out: Out = None,
     every: Annotated[
         int | None,
         typer.Option(
-            metavar="K", min=1, max=LONGEST_RUN, help="Record every K-th step, instead of about 200 in all."
+            metavar="K", min=1, max=LONGEST_RUN, help="Record every K-th step instead of about 200 in all."
         ),
     ] = None,
     *,
@@ -65,8 +65,8 @@ def train(
 ) -> int:
     """Train a classifier for a few steps and show what happens inside.
 
-    Prints every layer at the first and at the last step. A fifth of each class is held out for validation, after
-    each epoch.
+    The table compares every layer at the first and at the last step. A fifth of each class is held out for
+    validation after each epoch.
 
     Examples:
 

@@ -54,13 +54,13 @@ def _seconds(text: str) -> float:
 @command
 def watch(
     script: Annotated[
-        str | None, typer.Argument(metavar="SCRIPT", help="The training script, or with -m a module.")
+        str | None, typer.Argument(metavar="SCRIPT", help="The training script or, with -m, a module.")
     ] = None,
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="ARGUMENTS", help="The script's own arguments.")
     ] = None,
     module: Annotated[
-        bool, typer.Option("--module", "-m", help="SCRIPT is the name of a module, as in python -m.")
+        bool, typer.Option("--module", "-m", help="SCRIPT is the name of a module, as for python -m.")
     ] = False,
     every: Annotated[
         int | None,
@@ -92,7 +92,7 @@ def watch(
             "--try-fixes",
             rich_help_panel="Trials",
             help="If the verdict is a fault or `cannot tell yet`, run the script again with one change at a time, "
-            "to prove what makes it learn. With --report, for a run that has ended.",
+            "to prove what makes it learn. With --report, do so for a run that has ended.",
         ),
     ] = False,
     fix_time: Annotated[
@@ -100,7 +100,7 @@ def watch(
         typer.Option(
             metavar="TIME",
             rich_help_panel="Trials",
-            help="The time for all trials, such as 90s or 5m.",
+            help="The time limit for all trials, such as 90s or 5m.",
             show_default="12 times the run, at most 10m",
         ),
     ] = None,
@@ -116,8 +116,8 @@ def watch(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Build the report from the log of a killed run, in its folder or in --out, without running "
-            "anything. Also draws the figures from the log of a run that ended.",
+            help="Build the report from the log of a run that was killed or has ended, in its folder or in --out, "
+            "without running anything.",
         ),
     ] = None,
     layer: Annotated[
@@ -138,9 +138,9 @@ def watch(
 ) -> int:
     """Run your training script, unchanged, and see inside its models.
 
-    The script's output, exit code, traceback and weights stay exactly the same. It ends with a verdict (the
-    cause, its layer and its first step), a table, and a folder with a page. They are also written after an
-    exception, Ctrl-C or SIGTERM; after a kill, --report rebuilds them from the log.
+    The script's output, exit code, traceback and weights stay exactly the same. A verdict (the cause, its layer and
+    its first step), a table, and a folder with a page follow, also after an exception, Ctrl-C or SIGTERM; after a
+    kill, --report rebuilds them from the log.
 
     Examples:
 

@@ -27,7 +27,7 @@ def weights(
         list[Path],
         typer.Argument(
             metavar="FILE",
-            help="A checkpoint (.safetensors, .pt, .pth, .bin, .ckpt), or a *.index.json of shards; with --scan "
+            help="A checkpoint (.safetensors, .pt, .pth, .bin, .ckpt), or the *.index.json of shards; with --scan, "
             "files, folders and globs.",
         ),
     ],
@@ -66,9 +66,8 @@ def weights(
         Literal["call", "dangerous", "unknown", "never"],
         typer.Option(
             metavar="WHAT",
-            help="When to exit with 1. call: for dangerous code and for calls of unknown functions and "
-            "classes; dangerous: only for dangerous code; unknown: also for objects of unknown classes; "
-            "never.",
+            help="What makes the exit code 1. call: dangerous code, and calls of unknown functions and classes; "
+            "dangerous: only dangerous code; unknown: also objects of unknown classes; never: nothing.",
         ),
     ] = "call",
     format: Annotated[str, format_option(*CI_FORMATS)] = "auto",
@@ -78,10 +77,10 @@ def weights(
     """List a checkpoint and name its architecture, without loading it.
 
     Names, shapes and dtypes come from headers; a pickle is read but never run, and the code that an unrestricted
-    torch.load would run is listed, dangerous names first. The exit code is 1 if something dangerous is found, or a
-    call of an unknown function; objects of unknown classes are only listed. Names that the table tool.modelscope of
-    the nearest pyproject.toml allows (allow = ["timm.models.*"]) count as known. Only --stats and --convert read
-    values.
+    torch.load would run is listed, dangerous names first. The exit code is 1 if dangerous code or a call of an
+    unknown function is found; objects of unknown classes are only listed. Names allowed by the table
+    tool.modelscope of the nearest pyproject.toml, such as allow = ["timm.models.*"], count as known. Only --stats
+    and --convert read the values.
 
     Examples:
 

@@ -50,7 +50,7 @@ ClassesArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="DIR",
-        help="A folder with one folder per class, or with train and val. Without it, ten classes of drawn shapes.",
+        help="A folder with one folder per class, or with train and val; by default, ten classes of drawn shapes.",
         show_default=False,
     ),
 ]
@@ -58,7 +58,7 @@ Mode = Annotated[
     Literal["auto", "eval", "train"],
     typer.Option(
         rich_help_panel="Model",
-        help="The mode: eval, or train, in which batch norm uses the batch and dropout is active. auto: eval, but "
+        help="The mode: eval, or train, where batch norm uses the batch and dropout is active. auto: eval, but "
         "train for the loss of a detection model.",
     ),
 ]
@@ -75,8 +75,8 @@ Labels = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="A file of class names, instead of those of the weights: one per line, a JSON list, or JSON "
-        "{index: label}; or the names themselves: 'cat,dog'.",
+        help="Class names to use instead of those of the weights: a file (one per line, a JSON list, or JSON "
+        "{index: label}), or the names themselves: 'cat,dog'.",
     ),
 ]
 Hook = Annotated[
@@ -122,9 +122,9 @@ Weights = Annotated[
         "--weights",
         "-w",
         metavar="WEIGHTS",
-        help="Which weights: auto (pretrained, from torch's cache or downloaded unless MSCOPE_OFFLINE=1; if "
-        "neither works, random with a warning, or an error where a verdict is given), none (random, seeded), "
-        "DEFAULT, or a name such as IMAGENET1K_V1.",
+        help="The weights: auto, none (random, seeded), DEFAULT, or a name (IMAGENET1K_V1). auto: pretrained, "
+        "from torch's cache or downloaded unless MSCOPE_OFFLINE=1; if neither works, random with a warning, "
+        "or an error if the command gives a verdict.",
         autocompletion=completion.one_of("auto", "none", "DEFAULT", "IMAGENET1K_V1"),
     ),
 ]
@@ -304,9 +304,7 @@ class TrainingOptions:
     ] = 64
     batch: Annotated[
         int,
-        typer.Option(
-            "--batch", "-b", metavar="N", min=1, help="Images per step. A loader keeps its own batches."
-        ),
+        typer.Option("--batch", "-b", metavar="N", min=1, help="Images per step; not used with --loaders."),
     ] = 32
     optimizer: Annotated[
         Literal["sgd", "momentum", "nesterov", "adamw"],
@@ -328,12 +326,12 @@ class ImageOptions:
     panel: ClassVar[str] = "Input"
 
     size: Annotated[
-        str | None, typer.Option(metavar="H[,W]", help="Resize and crop to this size, not the model's.")
+        str | None, typer.Option(metavar="H[,W]", help="Resize and crop to this size instead of the model's.")
     ] = None
     mean: Annotated[
         str | None,
         typer.Option(
-            metavar="R,G,B", help="The mean to normalise with; --mean 0 and --std 1 leave pixels at 0..1."
+            metavar="R,G,B", help="The mean to normalise with; --mean 0 --std 1 keeps pixels at 0..1."
         ),
     ] = None
     std: Annotated[
@@ -358,8 +356,8 @@ class BatchOptions(ImageOptions):
         list[str] | None,
         typer.Option(
             metavar="NAME=SPEC",
-            help="An input by name (repeatable): an image, a tensor file, or a shape of noise: "
-            "pixel_values=photo.jpg, input_ids=int64:1,16. Images of one name are stacked.",
+            help="An input by name (repeatable): an image, a tensor file, or the shape of noise, as in "
+            "pixel_values=photo.jpg or input_ids=int64:1,16. Images with the same name are stacked.",
         ),
     ] = None
     batch: _Batch = None
@@ -368,7 +366,7 @@ class BatchOptions(ImageOptions):
         typer.Option(
             metavar="N",
             min=0,
-            help="How many processes decode images; by default the number of cores less one, at most 4.",
+            help="How many processes decode images; by default, one fewer than there are cores, at most 4.",
         ),
     ] = None
 
@@ -387,7 +385,7 @@ class InputOptions(BatchOptions):
         list[str] | None,
         typer.Option(
             metavar="SHAPE",
-            help="Seeded noise instead of images: 3,224,224, the same with the number of images, or int64:1,128 "
+            help="The shape of seeded noise to use instead of images: 3,224,224, 8,3,224,224 or int64:1,128 "
             "(repeatable for several inputs).",
         ),
     ] = None

@@ -25,7 +25,7 @@ def format_option(*more: str) -> Any:
         "-f",
         metavar="FORMAT",
         rich_help_panel="Output",
-        help=f"auto (table on a terminal and in the log of CI, else tsv), {', '.join((*FORMATS, *more))}.",
+        help=f"auto (table on a terminal and in a CI log, else tsv), {', '.join((*FORMATS, *more))}.",
         autocompletion=completion.one_of("auto", *FORMATS, *more),
     )
 
@@ -40,15 +40,15 @@ Out = Annotated[
     ),
 ]
 Save = Annotated[
-    bool, typer.Option("--save/--no-save", rich_help_panel="Output", help="Write the report, or only print.")
+    bool, typer.Option("--save/--no-save", rich_help_panel="Output", help="Whether to write the report.")
 ]
 BlocksOut = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
         rich_help_panel="Output",
-        help="Folder for the report and, for several batches of image files, every finished block, for --resume. "
-        "Blocks are computed with one thread; torchrun uses all cores.",
+        help="Folder for the report and, for several batches of image files, the finished blocks that --resume "
+        "needs. Blocks are computed in one thread; use torchrun for more cores.",
     ),
 ]
 Resume = Annotated[
@@ -82,7 +82,9 @@ class QuietOptions:
 
     panel: ClassVar[str] = "Output"
 
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes and no progress on stderr.")] = False
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print no notes and no progress to stderr.")
+    ] = False
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False
 
     def begin_quietly(self, *, is_forced: bool = False, is_verbose: bool = False) -> None:
@@ -121,7 +123,7 @@ class OutputOptions(QuietOptions):
     top: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Show only the first N rows. JSON has all.")
     ] = None
-    all: Annotated[bool, typer.Option("--all", help="Show every row, even of a long table.")] = False
+    all: Annotated[bool, typer.Option("--all", help="Show every row of a long table.")] = False
     format: Annotated[str, format_option()] = "auto"
     json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False
     output: Annotated[
@@ -136,12 +138,10 @@ class OutputOptions(QuietOptions):
     ] = None
     html: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Also save the result as a page for the browser: one self-contained file."
-        ),
+        typer.Option(metavar="FILE", help="Also save the result as a web page in one self-contained file."),
     ] = None
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Explain the columns and any image preprocessing.")
+        bool, typer.Option("--verbose", "-v", help="Explain the columns and how images are preprocessed.")
     ] = False
 
     def begin(

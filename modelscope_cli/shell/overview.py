@@ -14,23 +14,23 @@ _TABLE = {
     "Look at a model": {
         "modelscope_cli.commands.summary": "Print the layers of a model, their shapes, parameters and cost.",
         "modelscope_cli.commands.stats": "Print statistics of every layer's output, over many images.",
-        "modelscope_cli.commands.featuremaps": "Save the feature maps of an image: a grid for each layer.",
+        "modelscope_cli.commands.featuremaps": "Save the feature maps of an image as one grid per layer.",
         "modelscope_cli.commands.predict": "Print what a model predicts for images, and its accuracy.",
         "modelscope_cli.commands.explain": "Show the evidence for a class in an image, and test each map.",
-        "modelscope_cli.commands.ablate": "Ablate layers one by one, and measure how predictions change.",
+        "modelscope_cli.commands.ablate": "Ablate layers one by one and measure how the predictions change.",
     },
     "Look at training": {
         "modelscope_cli.commands.watch": "Run your training script, unchanged, and see inside its models.",
-        "modelscope_cli.commands.grads": "Run a forward and a backward pass, and print the gradients.",
+        "modelscope_cli.commands.grads": "Run a forward and a backward pass and print the gradients.",
         "modelscope_cli.commands.train": "Train a classifier for a few steps and show what happens inside.",
-        "modelscope_cli.commands.lrfind": "Sweep the learning rate in a short training, and suggest one.",
+        "modelscope_cli.commands.lrfind": "Sweep the learning rate in a short training and suggest one.",
     },
     "Check and compare": {
         "modelscope_cli.commands.check": "Check a model or a data set; exit with 1 if a rule is broken.",
         "modelscope_cli.commands.diff": "Compare two models or checkpoints; exit with 1 if they differ.",
     },
     "Files and names": {
-        "modelscope_cli.commands.report": "Put a model and an image, or a saved result, on one page.",
+        "modelscope_cli.commands.report": "Make one page of a model and an image, or of a saved result.",
         "modelscope_cli.commands.weights": "List a checkpoint and name its architecture, without loading it.",
         "modelscope_cli.commands.demo": "Copy the samples: images, a tiny network and a training script.",
         "modelscope_cli.commands.help": "Explain a topic, a command, a rule, or the schema of a result.",

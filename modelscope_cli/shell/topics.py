@@ -12,33 +12,34 @@ _MODEL = {
     "timm:NAME": "a model of timm, once it is installed: pip install timm",
     "hf:FOLDER": "a folder that transformers saved: pip install transformers",
     "best.pth": "a checkpoint whose architecture is recognised by its tensors",
-    "path/to/net.py:Net": "a class, function or module in a Python file, which is run",
+    "path/to/net.py:Net": "a class, function or module in a Python file, which is executed",
     "package.module:Net": "the same, in an installed package",
 }
 _ABOUT_MODEL = (
     "The model is the first argument, or --model. If a word names both a model and a file, it means the file."
 )
 _INPUT = (
-    "Without images, a model is run on seeded noise of its input size. Images are files, folders, globs, "
+    "Without images, a model runs on seeded noise of its input size. Images are files, folders, globs, "
     "@list.txt (one path per line), or '-' for standard input; one .pt, .npy or .safetensors "
     "file holds the input tensors. Images are preprocessed as the weights specify, otherwise as for "
-    "ImageNet. A model of your own that fails at 224 x 224 runs at a usual size that it accepts."
+    "ImageNet. If a model of your own fails at 224 x 224, the common sizes are tried."
 )
 _OUTPUT = (
-    "Results go to stdout, as a table on a terminal and as tab-separated values in a pipe; everything else, also "
-    "what your model prints, goes to stderr. Existing files are overwritten only with --force. The exit code is 0; "
-    "1 if a check fails or two things differ; 2 for a usage error; 4 if the command cannot run; 130 after Ctrl-C."
+    "Results go to stdout, as a table on a terminal and as tab-separated values in a pipe; everything else, "
+    "including what your model prints, goes to stderr. Existing files are overwritten only with --force. The "
+    "exit code is 0 on success; 1 if a check fails or two things differ; 2 for a usage error; 4 if the command "
+    "cannot run; 130 after Ctrl-C."
 )
 _LAYERS = {
-    "layer1.0.conv1": "exactly this layer; layer1.0.relu#1 is its second call only",
+    "layer1.0.conv1": "exactly this layer; layer1.0.relu#1 is only its second call",
     "layer3": "a word that is the name of a layer means that layer",
     "'layer1.*'": "every layer whose name matches: * is anything, ? one character, [12] one of these",
     "conv, relu, linear": "every layer without sublayers whose class begins with this word",
-    "norm, pool": "if no class begins with the word: those that contain it",
+    "norm, pool": "if no class begins with the word, every layer whose class contains it",
     "type:Conv2d, 'type:*Norm'": "the class name, exact or as a pattern",
     "'re:^layer[12]'": "a regular expression, searched in the name",
-    "conv@16, relu@-1, relu@1..4": "the 16th of them in the order of execution, the last, the first four",
-    "@3": "the third of all layers",
+    "conv@16, relu@-1, relu@1..4": "the 16th in order of execution, the last, the first four",
+    "@3": "the third of all layers in order of execution",
 }
 _KINDS = {
     "(none)": "the output of a layer",
@@ -53,13 +54,13 @@ _ACTIONS = {
     "keep=5": "keep the five channels with the largest mean |value|; 0 in the others",
     "nan-to-num": "replace NaN by 0, infinities by the largest number",
     "raise-on-nan": "stop with an error that names the call and counts the NaNs",
-    "print": "change nothing; print a line on stderr for every call",
+    "print": "change nothing; print a line to stderr for every call",
     "save=FILE.safetensors": "change nothing; write the values to a file",
     "call=hooks.py:fn": "the result of your function: fn(module, args, output)",
 }
 _ABOUT_LAYERS = (
-    "--layer, --exclude, --freeze, --train-only and hooks take patterns. Several are combined. Quote "
-    "patterns with *, ? or [ for the shell."
+    "--layer, --exclude, --freeze, --train-only and hooks take patterns; several are combined. Quote patterns "
+    "that contain *, ? or [ for the shell."
 )
 _ABOUT_HOOKS = (
     "--hook '[KIND:]ACTION[=ARGS]@PATTERN' changes values inside a model while it runs. Hooks run in the "

@@ -41,10 +41,10 @@ def grads(
         layer, exclude: layer patterns.
         hook: changes to values in the forward and backward pass, in the syntax of `--hook`.
         loss: the loss: auto, cross-entropy, nll, bce, mse, mean, logit, or FILE.py:fn. auto chooses by the output;
-            bce is for several labels or none; your function is called as fn(output) or fn(output, target). In
-            Python also a function, called in the same way.
+            bce allows several labels or none; your function is called as fn(output) or fn(output, target). In
+            Python, a function is also accepted, and called in the same way.
         target: a class: its index, its label, or predicted. auto: the class that the folder of each image is named
-            after, else predicted. Or an output value instead of a loss: box:N, mask:CLASS.
+            after, else predicted. box:N or mask:CLASS: an output value instead of a loss.
         clip: clamp the gradients of the parameters to [-V, V].
         clip_norm: scale all gradients down to this norm.
         freeze: do not train these layers (repeatable).
