@@ -85,7 +85,7 @@ def predict(
             rich_help_panel="Against the truth",
             help="Compare the predictions with the truth. folders: each folder has the name of a class, a "
             "label or an index; auto: if all folders are labels. FILE: lines of image,class or JSON "
-            "{image: class}; with several labels image,class|class.",
+            "{image: class}; with several labels image,class|class; of a regression image,number,...",
         ),
     ] = "auto",
     table: Annotated[
@@ -150,7 +150,9 @@ def predict(
         return
     truth = FOLDERS if table is not None and truth == AUTO else truth
     is_given = truth not in (AUTO, "none")
-    where.layout.check(truth_columns()[table or "measures"] if is_given else predict_columns())
+    asked = [truth_columns(), truth_columns(are_numbers=True)] if is_given else []
+    columns = [column for each in asked for column in each.get(table or "measures", ())]
+    where.layout.check(columns or predict_columns())
     if table is not None and truth == "none":
         refuse_both("truth", truth, "table", table, "--table compares with the truth")
     if is_given and top is not None:

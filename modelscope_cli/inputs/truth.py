@@ -3,10 +3,11 @@
 import csv
 import io
 import json
+import math
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -77,12 +78,14 @@ def _label(item: Any) -> str:
 AUTO, FOLDERS = "auto", "folders"
 _HINT = "lines of 'image,class' or 'image,class|class', or JSON {image: class}"
 # Names of the column of the image, and of that of its classes, in small letters without "_"
-_IMAGES = ("image", "file", "filename", "filepath", "imagename", "imagepath", "path", "imageid", "id")
+_IMAGES = ("image", "file", "filename", "filepath", "imagename", "imagepath", "path", "imageid", "id", "name")
 _CLASSES = ("label", "labels", "class", "classes", "category", "categories", "tag", "tags")
 _FLAGS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
 Word = str | int
 """A class, by its label or index."""
 Words = tuple[Word, ...]
+Numbers = tuple[float, ...]
+"""The number that each output should have for an image; NaN where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,29 +93,51 @@ class GivenTruth:
     """The ground truth of every image."""
 
     name: str  # its name in messages
-    by_name: Mapping[str, Words] | None = None  # the classes of each image by name
-    # The classes of each image in order. If both are None, the folder of an image is its class.
-    in_order: Sequence[Words] | None = None
+    images: Sequence[str] | None = None  # the names of the images; None if these are given in their order
+    # The classes of each; None if these are the folders
+    words: Sequence[Words] | None = None
     root: Path = Path()  # the folder that names in a file are relative to
     is_auto: bool = False  # whether it applies only if every folder has the label of one class
     columns: Words = ()  # the classes above columns of 0 and 1, in their order
+    numbers: Sequence[Numbers] = ()  # the same, if all of it can be numbers; `outputs`: their names
+    outputs: tuple[str, ...] = ()
+    refusal: Exception | None = None  # why it cannot be classes
 
     def taken_apart(self, labels: Sequence[str] | None) -> "GivenTruth":
         """Return the same with words such as `red|round` as classes of their own; `labels`: of the model."""
         known = frozenset(label.casefold() for label in labels or ())
         apart = cache(lambda words: tuple(one for word in words for one in _parts(word, known)))
-        named = self.by_name and {name: apart(words) for name, words in self.by_name.items()}
-        return replace(self, by_name=named, in_order=self.in_order and [*map(apart, self.in_order)])
+        return replace(self, words=self.words and [*map(apart, self.words)])
 
     @property
     def has_several(self) -> bool:
         """Whether at least a tenth of the images have several classes; fewer may do so by mistake."""
-        given = self.in_order or [*(self.by_name or {}).values()]
+        given = self.words or ()
         return 10 * sum(len(words) > 1 for words in given) >= max(len(given), 1)
 
     @property
     def is_folders(self) -> bool:
-        return self.by_name is None and self.in_order is None
+        return self.words is None
+
+    def are_numbers(self, n_outputs: int, *, are_scores: bool) -> bool:
+        """Tell whether the truth is numbers, for a model of that many outputs, or if `are_scores`, of scores.
+
+        Fractions cannot be classes. Whole numbers are classes if the outputs are scores, except where they are as
+        many as these and some are negative or not all are 0 or 1: no image is of all classes.
+        """
+        values = {value for row in self.numbers for value in row if not math.isnan(value)}
+        if not all(value.is_integer() for value in values):
+            return True
+        are_of_outputs = len(self.numbers[0]) == n_outputs and (n_outputs > 1 or min(values) < 0)
+        return not are_scores or (are_of_outputs and not values <= {0.0, 1.0})
+
+    def numbers_of(self, names: Sequence[str], labels: Sequence[str] | None) -> list[Numbers]:
+        """Return the numbers of every image: those below `labels` if these name columns, else all in order."""
+        rows = [self.numbers[n] for n in self._rows_of(names)] if self.numbers else []
+        if not labels or not {*labels} <= {*self.outputs}:
+            return rows
+        chosen = [self.outputs.index(label) for label in labels]
+        return [tuple(row[n] for n in chosen) for row in rows]
 
     def may_hold(self, files: FileList, categories: Sequence[str] | None, activation: str) -> bool:
         """Tell whether to compare: always, but with `auto` only two folders or more of images of one class each."""
@@ -125,32 +150,34 @@ class GivenTruth:
         return len(folders) > 1 and all(labels[folder.casefold()] == 1 for folder in folders)
 
     def of_images(self, names: Sequence[str]) -> list[Words]:
-        if self.in_order is not None:
-            if len(self.in_order) != len(names):
-                message = f"{self.name} has {len(self.in_order)} entries, but there are {len(names)} images"
-                raise CannotRunError(message, "give one class per image, in the same order")
-            return list(self.in_order)
-        if self.by_name is None:  # folders
+        if self.words is None:
             shared: dict[str, Words] = {}  # one tuple per class, not per image
             folders = map(class_folder, names)
             return [shared.setdefault(folder, (folder,)) for folder in folders]
-        return self._look_up(names, self.by_name)
+        return [self.words[n] for n in self._rows_of(names)]
 
-    def _look_up(self, names: Sequence[str], by_name: Mapping[str, Words]) -> list[Words]:
+    def _rows_of(self, names: Sequence[str]) -> Sequence[int]:
         """Look images up by name as given, by path relative to `root`, or by file name."""
-        by_path = {os.path.abspath(self.root / name): words for name, words in by_name.items()}
+        if self.images is None:
+            n = len(self.numbers or self.words or ())
+            if n != len(names):
+                message = f"{self.name} has {n} entries, but there are {len(names)} images"
+                raise CannotRunError(message, "give the truth of each image, in the same order")
+            return range(n)
+        by_name = {name: n for n, name in enumerate(self.images)}
+        by_path = {os.path.abspath(self.root / name): n for name, n in by_name.items()}
         times = Counter(os.path.basename(name) for name in dict.fromkeys(names))
-        classes, unknown, unclear = [], [], []
+        rows, unknown, unclear = [], [], []
         for name in names:
             alone = os.path.basename(name)
-            words = by_name.get(name, by_path.get(os.path.abspath(name)))
-            if words is None and alone in by_name:
-                words = by_name[alone]
+            row = by_name.get(name, by_path.get(os.path.abspath(name)))
+            if row is None and alone in by_name:
+                row = by_name[alone]
                 unclear += [name] * (times[alone] > 1)
-            if words is None:
+            if row is None:
                 unknown.append(f"'{name}'")
             else:
-                classes.append(words)
+                rows.append(row)
         if unknown:
             message = f"{self.name} has no entry for {some(unknown)}"
             raise CannotRunError(message, f"give only images that it lists, or add {_HINT}")
@@ -158,7 +185,7 @@ class GivenTruth:
             alone = os.path.basename(unclear[0])
             message = f"{self.name} names '{alone}', but {times[alone]} images have that name"
             raise CannotRunError(message, f"use their paths, such as '{unclear[0]}'")
-        return classes
+        return rows
 
 
 def class_folders(files: FileList) -> list[str]:
@@ -199,16 +226,38 @@ def read_truth(truth: Any) -> GivenTruth:
         if truth in (AUTO, FOLDERS):
             return GivenTruth("the names of the folders", is_auto=truth == AUTO)
         return _read_file(Path(truth))
-    if isinstance(truth, Mapping):
-        words = {fspath(name): _words(value) for name, value in truth.items()}
-        return GivenTruth("the truth", by_name=words)
-    if getattr(truth, "ndim", 1) > 1:
-        raise UsageError("truth cannot have two dimensions", "give lists of classes")
-    listed = truth.tolist() if hasattr(truth, "tolist") else truth
-    if isinstance(listed, Iterable):
-        return GivenTruth("the truth", in_order=[_words(value) for value in listed])
+    images, values = None, _plain(truth)
+    if isinstance(values, Mapping):
+        images, values = [*map(fspath, values)], values.values()
+    if isinstance(values, Iterable):
+        return _of_values("the truth", images, [*map(_plain, values)])
     message = f"truth cannot be of type {type(truth).__name__}"
     raise UsageError(message, "truth='folders', a file, {image: class}, or a list of classes")
+
+
+def _plain(value: Any) -> Any:
+    """Return an array or tensor as a number or lists of them; anything else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _of_values(name: str, images: Sequence[str] | None, values: Sequence[Any]) -> GivenTruth:
+    """Return the truth from the value of each image: classes, or numbers, or what may be both."""
+    numbers = _numbers(values)
+    try:
+        return GivenTruth(name, images, [*map(_words, values)], numbers=numbers)
+    except UsageError as error:
+        if not numbers:
+            raise
+        return GivenTruth(name, images, [], numbers=numbers, refusal=error)
+
+
+def _numbers(values: Iterable[Any]) -> list[Numbers]:
+    """Return the values of each image as numbers; none if some are not, or not as many of each."""
+    rows, each = list[Numbers](), [value if isinstance(value, list | tuple) else [value] for value in values]
+    with suppress(TypeError, ValueError):
+        rows = [tuple(math.nan if cell in ("", "NA", None) else float(cell) for cell in row) for row in each]
+    is_known = any(math.isfinite(number) for row in rows for number in row)
+    return rows if is_known and len({*map(len, rows)}) == 1 else []
 
 
 def _parts(word: Word, labels: frozenset[str]) -> Words:
@@ -233,7 +282,8 @@ def _words(value: Any) -> Words:
                 "a list names a class twice", "list the classes that are true, not a row of 0 and 1"
             )
         return words
-    if hasattr(value, "__index__") and not isinstance(value, bool):
+    is_whole = isinstance(value, float) and value.is_integer()
+    if (hasattr(value, "__index__") or is_whole) and not isinstance(value, bool):
         return (int(value),)
     if isinstance(value, str | PathLike):
         return (fspath(value),)
@@ -241,58 +291,69 @@ def _words(value: Any) -> Words:
 
 
 def _read_file(path: Path) -> GivenTruth:
-    text = _text_of(path)
+    text, name = _text_of(path), f"truth file '{path}'"
     is_json = path.suffix.lower() == ".json" or text.lstrip().startswith("{")
     try:
-        by_name, columns = (_from_json(text), ()) if is_json else _from_lines(text)
+        truth = _from_json(text, name) if is_json else _from_lines(text, name)
     except (ValueError, RecursionError, csv.Error) as error:
         raise _misread(path, " ".join(str(error).split())) from error
     except UsageError as error:
         raise _misread(path, error.message) from error
-    if not by_name:
+    if not truth.images:
         raise _misread(path, "it names no image")
-    return GivenTruth(f"truth file '{path}'", by_name=by_name, root=path.parent, columns=columns)
+    reason = getattr(truth.refusal, "message", str(truth.refusal))
+    return replace(truth, root=path.parent, refusal=truth.refusal and _misread(path, reason))
 
 
-def _from_json(text: str) -> dict[str, Words]:
-    """Read `{image: class}`, or a list of objects of an image and its classes."""
-    content = json.loads(text)
+def _from_json(text: str, name: str) -> GivenTruth:
+    """Read `{image: value}`, or a list of objects of an image and its classes or its numbers by output."""
+    content, outputs = json.loads(text), tuple[str, ...]()
     with suppress(AttributeError, StopIteration):  # others are refused below
         if isinstance(content, list):
-            pairs, content = [(_valued(row, _IMAGES), _valued(row, _CLASSES)) for row in content], {}
-            for image, value in pairs:
-                content.setdefault(image, []).append(value)
+            rows, content = [(row[_key_of(row, _IMAGES)], row) for row in content], {}
+            are_classes = all(any(map(_is_one_of(_CLASSES), row)) for _, row in rows)
+            for image, row in rows:
+                if are_classes:
+                    content.setdefault(image, []).append(row[_key_of(row, _CLASSES)])
+                else:
+                    content[image] = {key: row[key] for key in row if key != _key_of(row, _IMAGES)}
     if not isinstance(content, dict):
         raise ValueError(f"it holds {with_article(type(content).__name__)}, not {{image: class}}")
-    wrong = next((name for name, value in content.items() if isinstance(value, dict)), None)
-    if wrong is not None:
-        raise ValueError(
-            f"'{wrong}' holds an object, not a class; a truth file gives the class of each image"
-        )
-    return {name: _words(value) for name, value in content.items()}
+    values = [*content.values()]
+    if values and all(isinstance(value, dict) and [*value] == [*values[0]] for value in values):
+        outputs, values = (*values[0],), [[*value.values()] for value in values]
+    if (outputs and not _numbers(values)) or any(isinstance(value, dict) for value in values):
+        wrong = next(image for image, value in content.items() if isinstance(value, dict))
+        raise ValueError(f"'{wrong}' holds an object, but not of the number of each output")
+    return replace(_of_values(name, [*content], values), outputs=outputs)
 
 
-def _valued(row: Mapping[str, Any], names: Sequence[str]) -> Any:
-    return next(value for key, value in row.items() if key.replace("_", "").lower() in names)
+def _is_one_of(names: Sequence[str]) -> Callable[[str], bool]:
+    return lambda key: key.replace("_", "").lower() in names
 
 
-def _from_lines(text: str) -> tuple[dict[str, Words], Words]:
-    """Read lines of an image and its classes, or of 0 and 1 below their names, also returned; lines of one
+def _key_of(row: Mapping[str, Any], names: Sequence[str]) -> str:
+    return next(filter(_is_one_of(names), row))
+
+
+def _from_lines(text: str, name: str) -> GivenTruth:
+    """Read lines of an image and its classes or numbers, or of 0 and 1 below the names of classes; lines of one
     image are combined."""
     first = text.partition("\n")[0].strip()
     sign = next((sign for sign in "\t,; " if sign in first), ",")
     rows = csv.reader(io.StringIO(text), delimiter=sign, skipinitialspace=True)
-    by_name: dict[str, Words] = {}
-    names, columns = list[str](), Words()
+    by_name, cells_of = dict[str, Words](), dict[str, list[str]]()
+    names, columns, refusal = list[str](), Words(), None
     for number, row in enumerate(rows):
         cells = [cell.strip() for cell in row]
-        if number == 0 and cells and cells[0].replace("_", "").lower() in _IMAGES:
+        if number == 0 and cells and _is_one_of(_IMAGES)(cells[0]):
             names = cells[1:]
             continue
         if not any(cells):
             continue
         if len(cells) < 2 or not cells[0]:
             raise ValueError(f"line {rows.line_num} is not 'image,class'")
+        cells_of.setdefault(cells[0], []).extend(cells[1:])
         words = tuple(cell for cell in cells[1:] if cell)
         if len(names) > 1 and {word.lower() for word in words} <= _FLAGS.keys():
             columns = tuple(names)
@@ -300,9 +361,13 @@ def _from_lines(text: str) -> tuple[dict[str, Words], Words]:
             words = tuple(name for name, cell in flags if _FLAGS.get(cell.lower()))
         elif len({*words}) < len(words):
             message = "names a class twice; columns of 0 and 1 need the names of classes above, and no others"
-            raise ValueError(f"line {rows.line_num} {message}")
+            refusal = refusal or ValueError(f"line {rows.line_num} {message}")
         by_name[cells[0]] = tuple(dict.fromkeys((*by_name.get(cells[0], ()), *words)))
-    return by_name, columns
+    numbers = _numbers(cells_of.values())
+    if refusal is not None and not numbers:
+        raise refusal
+    truth = GivenTruth(name, [*by_name], [*by_name.values()], columns=columns, refusal=refusal)
+    return replace(truth, numbers=numbers, outputs=tuple(names))
 
 
 def _text_of(path: Path, kind: str = "truth file", hint: str = _HINT) -> str:

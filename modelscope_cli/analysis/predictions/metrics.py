@@ -38,6 +38,7 @@ class EvaluatedBatch:
     n_images: int  # those that could be judged
     images: tuple[EvaluatedImage, ...] = ()
     not_numbers: tuple[str, ...] = ()  # the images whose scores are NaN, and so neither right nor wrong
+    values: Tensor | None = None  # what a regression outputs for the images, `(images, outputs)`; else None
 
 
 class ClassNames:
@@ -64,8 +65,8 @@ class ClassNames:
         unknown: list[Word] = []
         for word in dict.fromkeys(words):
             indices = self.labelled(word) if isinstance(word, str) else [word]
-            if not indices and str(word).isdecimal():
-                indices = [int(word)]
+            if not indices and re.fullmatch(r"\d+(\.0+)?", str(word)):  # pandas writes 3.0
+                indices = [int(float(word))]
             if len(indices) > 1:
                 message = f"{source}: '{word}' is the label of the classes {', '.join(map(str, indices))}"
                 raise CannotRunError(message, f"call them by their index: {indices[0]}")

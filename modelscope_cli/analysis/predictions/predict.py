@@ -11,7 +11,7 @@ from torch import Tensor
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.outputs.classes import ClassScores
 from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
-from modelscope_cli.analysis.outputs.model_output import MAY_BE_NUMBERS, ModelOutput
+from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scoring, last_name
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.vectors import Vectors
@@ -66,9 +66,9 @@ def predict(
         temperature: divide the logits by this; above 1 makes the model less confident.
         truth: compare the predictions with the truth. folders: each folder has the name of a class, a label or an
             index; auto does so if all folders are labels. FILE: lines of image,class or JSON {image: class}; with
-            several labels image,class|class. In Python also such a mapping, or a list of classes in the order of
-            the images: a label, in any case, or an index; for several labels a list of them. The record then has no
-            predictions, except with auto.
+            several labels image,class|class; of a regression image,number, with one column per output. In Python
+            also such a mapping, or a list in the order of the images: a label, in any case, an index, a list of
+            these for several labels, or numbers. The record then has no predictions, except with auto.
         hook: changes to values during the pass, in the syntax of `--hook`.
         each: called with the record of each batch as it is predicted. Without `out` the returned record then has no
             predictions, so that memory does not grow with the number of images.
@@ -109,7 +109,9 @@ def predict(
     def see(batch: Batch) -> Predicted:
         nonlocal n_done
         answer = reader.read(session.run(batch.args), batch.args, batch.n_images).settled()
-        answer = _as_predictions(answer, subject, scores, activation)
+        answer = _as_predictions(
+            answer if judge is None else judge.as_numbers(answer, reader.wanted), subject, scores, activation
+        )
         is_of_several = scores == "auto" and getattr(answer.main, "has_several", False)
         scoring = Scoring("sigmoid" if is_of_several else activation, temperature)
         subject.check_labels(answer.n_named, unit=answer.named)
@@ -121,7 +123,7 @@ def predict(
         return Predicted(
             answer.kind,
             answer.main.n_classes or 0,
-            None if judge is not None and answer.why == MAY_BE_NUMBERS else answer.note,
+            answer.note,
             in_files(rows, batch, subject.inputs),
             judge.look(answer, batch, first, scoring) if judge is not None else None,
             look_at(answer, batch.args, scoring),

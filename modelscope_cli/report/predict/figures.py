@@ -5,7 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.predict import BINS, DoctorRecord, DrawnMap, PredictedImages, PredictRecord
+from modelscope_cli.records.predict import (
+    BINS,
+    DoctorRecord,
+    DrawnMap,
+    ImageError,
+    Mistake,
+    PredictedImages,
+    PredictRecord,
+)
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure
 from modelscope_cli.report.numbers import shortened
@@ -51,10 +59,10 @@ def draw_reliability(record: PredictRecord | DoctorRecord) -> Any:
 
 
 def draw_worst(record: PredictRecord, images: Sequence[Any]) -> Any:
-    """Draw the images with the highest score of a wrong class, the worst first, as preprocessed.
+    """Draw the images with the highest score of a wrong class, or the largest errors, the worst first.
 
     Args:
-        images: `(3, H, W)` uint8, one per mistake.
+        images: `(3, H, W)` uint8 as preprocessed, one per mistake.
     """
     assert record.truth is not None
     n_columns = min(_COLUMNS, len(images))
@@ -65,14 +73,15 @@ def draw_worst(record: PredictRecord, images: Sequence[Any]) -> Any:
     cells = figure.subplots(n_rows, n_columns, squeeze=False).flatten()
     for axes in cells:
         axes.set_axis_off()
-    for axes, mistake, image in zip(cells, record.truth.worst, images, strict=False):
+    worst: Sequence[Mistake | ImageError] = record.truth.worst or record.truth.errors
+    for axes, one, image in zip(cells, worst, images, strict=False):
         axes.imshow(image.permute(1, 2, 0).numpy())
-        label = mistake.predicted_label or str(mistake.predicted)
-        lines = (
-            f"{shortened(label)} {numbers.percent(mistake.confidence)}",
-            f"is {shortened(truth_words(mistake))}",
-            shortened("/".join(mistake.image.split("/")[-2:])),
-        )
+        if isinstance(one, Mistake):
+            label = one.predicted_label or str(one.predicted)
+            said, meant = f"{shortened(label)} {numbers.percent(one.confidence)}", truth_words(one)
+        else:
+            said, meant = (" ".join(map(numbers.number, row)) for row in (one.predicted, one.truth))
+        lines = (shortened(said), f"is {shortened(meant)}", shortened("/".join(one.image.split("/")[-2:])))
         axes.set_title("\n".join(lines), fontsize=7, color=INK)
     return figure
 

@@ -33,13 +33,19 @@ def sections(record: PredictRecord | DoctorRecord, embedded: EmbeddedImages) -> 
         return [table_section(sheet, anchors(sheet))]
     truth = record.truth
     sheets = {name: predict_sheet(record, name) for name in _TITLES if name in tables_of(truth)}
-    by_recall = sorted(truth.classes, key=lambda one: 2.0 if one.recall is None else one.recall)
-    sheets["classes"] = replace(sheets["classes"], rows=tuple(by_recall))
+    if truth.classes:
+        by_recall = sorted(truth.classes, key=lambda one: 2.0 if one.recall is None else one.recall)
+        sheets["classes"] = replace(sheets["classes"], rows=tuple(by_recall))
     for name in [*sheets][1:]:  # the first has the facts of all
         facts = tuple(pair for pair in sheets[name].facts if pair[0] == name)
         sheets[name] = replace(sheets[name], facts=facts)
     tables = [
-        table_section(sheet, anchors(sheet, name), name, _TITLES[name])
+        table_section(
+            sheet,
+            anchors(sheet, name),
+            name,
+            "Largest errors" if name == "worst" and truth.errors else _TITLES[name],
+        )
         for name, sheet in sheets.items()
         if sheet.rows
     ]

@@ -2,13 +2,14 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.naming import counted
+from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.predict import (
     BINS,
     ClassQuality,
@@ -16,7 +17,9 @@ from modelscope_cli.records.predict import (
     Confusion,
     DoctorRecord,
     Guess,
+    ImageError,
     Mistake,
+    OutputError,
     PredictRecord,
     TruthReport,
     ValueRange,
@@ -38,8 +41,17 @@ def _words(key: str, title: str, value: Callable[[Any], str]) -> Column:
     return Column(key, title, value, is_number=False, rank=0)
 
 
-def truth_columns() -> dict[str, tuple[Column, ...]]:
-    """Return the columns of all tables of `--truth`."""
+def truth_columns(*, are_numbers: bool = False) -> dict[str, tuple[Column, ...]]:
+    """Return the columns of all tables of `--truth`: of classes, or of numbers."""
+    if are_numbers:
+        each = (
+            Column(key, key, partial(_bare, attrgetter(key)), partial(_several, attrgetter(key)), rank=0)
+            for key in ("truth", "predicted", "error")
+        )
+        return {
+            MEASURES: field_columns(OutputError, "output n mae rmse r2 mean_mae mean_rmse"),
+            "worst": (*field_columns(ImageError, "image"), *each),
+        }
     return {
         MEASURES: (
             Column("measure", "measure", lambda r: r.key, lambda r: r.name, is_number=False, rank=0),
@@ -74,6 +86,15 @@ def truth_columns() -> dict[str, tuple[Column, ...]]:
     }
 
 
+def _bare(read: Callable[[Any], Sequence[float | None]], row: Any) -> float | str | None:
+    values = read(row)
+    return values[0] if len(values) == 1 else " ".join(map(repr, values))
+
+
+def _several(read: Callable[[Any], Sequence[float | None]], row: Any) -> str:
+    return "  ".join(numbers.number(value) or "?" for value in read(row))
+
+
 def truth_words(mistake: Mistake) -> str:
     """Return the true classes of an image, or that it has none."""
     pairs = zip(mistake.truth, mistake.truth_labels, strict=True)
@@ -90,7 +111,7 @@ def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None =
     rows = tables[table]
     return Sheet(
         title=headline(run, report.images),
-        columns=truth_columns()[table],
+        columns=truth_columns(are_numbers=bool(report.outputs))[table],
         rows=rows,
         facts=(*_truth_facts(report, table, len(rows)), *facts),
         definitions=("score", "temperature", "low, high"),
@@ -100,6 +121,8 @@ def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None =
 
 def tables_of(report: TruthReport) -> dict[str, tuple[Any, ...]]:
     """Return the rows of every table for this kind of ground truth."""
+    if report.outputs:
+        return {MEASURES: report.outputs, "worst": report.errors}
     tables: dict[str, tuple[Any, ...]] = {MEASURES: tuple(report.measures()), "classes": report.classes}
     if report.kind == "classes":
         tables |= {"confusions": report.confusions, "calibration": report.bins}
@@ -108,6 +131,10 @@ def tables_of(report: TruthReport) -> dict[str, tuple[Any, ...]]:
 
 def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
     facts = []
+    if report.outputs:
+        worse = some(_worse_than_mean(report), 8)
+        below = [("R² below 0", f"{worse}: the mean of the truth is nearer than the model")] if worse else []
+        return (("of mean", "of a model that always gives the mean of the truth"), *below)
     if report.accuracy is not None and table != MEASURES:  # where they are rows
         facts.append(("accuracy", numbers.accuracy_words(report.accuracy, report.images)))
         facts += [("other order", report.other_order)] if report.other_order else []
@@ -171,7 +198,9 @@ def answer(record: PredictRecord | DoctorRecord) -> str:
 
 def _truth_answer(truth: TruthReport) -> str:
     words = []
-    if truth.accuracy is not None:
+    if truth.outputs:
+        words = [_errors_of(truth)]
+    elif truth.accuracy is not None:
         share = truth.accuracy
         low, high = (f"{100 * end:.1f}".removesuffix(".0") for end in (share.low, share.high))
         words.append(f"{numbers.percent(share.value)} right ({low} to {high})")
@@ -181,6 +210,25 @@ def _truth_answer(truth: TruthReport) -> str:
     broken = sum(one.count for one in truth.not_judged)
     words += [f"{counted(broken, 'image')} not judged"] if broken else []
     return f"{counted(truth.images, 'image')}: {', '.join(words) or 'nothing to measure'}"
+
+
+def _errors_of(truth: TruthReport) -> str:
+    """Return the errors of the only output, or of all, beside those of the mean of the truth."""
+    one, worse, n = truth.outputs[-1], _worse_than_mean(truth), len(truth.outputs) - 1
+    each = [
+        f"{key.upper()} {numbers.number(value)}" for key in ("mae", "rmse") if (value := getattr(one, key))
+    ]
+    if one.r2 is not None:
+        each.append(f"R² {one.r2:.3f}" + f" on average of {n} outputs" * (n > 0))
+    if one.mean_rmse is not None:
+        each[-1] += f"; the mean of the truth as a constant: RMSE {numbers.number(one.mean_rmse)}"
+    lead = f"worse than the mean of the truth{f' for {some(worse, 4)}' * (n > 0)}: " * bool(worse)
+    return lead + (", ".join(each) or "the truth of no image is known")
+
+
+def _worse_than_mean(truth: TruthReport) -> list[str]:
+    outputs = truth.outputs[:-1] or truth.outputs  # without that of all
+    return [one.output for one in outputs if one.r2 is not None and one.r2 < 0]
 
 
 def _calibrated(truth: TruthReport) -> str:
@@ -310,7 +358,7 @@ def _number_columns(most: int = 0, *, has_numbers: bool = True) -> tuple[Column,
 
 
 def every_column() -> tuple[Column, ...]:
-    truth = itertools.chain(*truth_columns().values())
+    truth = itertools.chain(*truth_columns().values(), *truth_columns(are_numbers=True).values())
     return (*predict_columns(), *_number_columns(), *truth, *doctor_columns())
 
 
