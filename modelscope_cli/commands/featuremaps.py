@@ -8,7 +8,6 @@ import typer
 import modelscope_cli as ms
 from modelscope_cli.records.featuremaps import FeatureMapsRecord
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.refusals import refuse_both
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.options import (
     Hook,
@@ -36,13 +35,7 @@ def featuremaps(
         ),
     ] = None,
     max_channels: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="At most this many channels, evenly spaced. With --top-images, the channels with the strongest "
-            "activations.",
-        ),
+        int, typer.Option(metavar="N", min=1, help="At most this many channels, evenly spaced.")
     ] = 64,
     strongest: Annotated[
         bool, typer.Option("--strongest", help="Choose the channels with the largest mean |activation|.")
@@ -70,17 +63,6 @@ def featuremaps(
             "input channel.",
         ),
     ] = False,
-    top_images: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=0,
-            max=25,
-            help="Rank the images of a folder by the maximum of each channel, and show the N strongest and "
-            "weakest. At most 25; ties keep the order of the list.",
-            show_default=False,
-        ),
-    ] = 0,
     save_tensors: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Save the outputs as .safetensors.")
     ] = None,
@@ -97,7 +79,6 @@ def featuremaps(
     A contact sheet shows all of them. The forward pass stops after the last selected layer. Gray cells are constant
     channels. Tokens and windows are drawn at their place in the image; extra tokens, such as class tokens, are left
     out and listed. Without --layer, a deep network gives one grid per stage, of the last output of each map size.
-    With --top-images and a folder, the images that activate each channel most are cropped to its receptive field.
 
     Examples:
 
@@ -113,21 +94,15 @@ def featuremaps(
       modelscope featuremaps vit_b_32 demo/harbour.jpg --weights none --attention --overlay
 
       modelscope featuremaps demo/tiny_resnet.py:TinyResNet -c demo/tiny_resnet.safetensors --filters
-
-      modelscope featuremaps demo/tiny_resnet.py:TinyResNet demo/shapes -c demo/tiny_resnet.safetensors -l
-        block3.conv2 --top-images 9
     """
     from modelscope_cli.report.featuremaps.table import featuremaps_columns, featuremaps_sheet
 
     where = show.begin()
     model, files = on.choose(first, images)
     inputs = data.request(files, on.seed)
-    where.layout.check(featuremaps_columns(True, top_images > 0))
-    if not top_images:
-        inputs.check_one()
+    where.layout.check(featuremaps_columns(True))
+    inputs.check_one()
     if save_tensors is not None:
-        if top_images:
-            refuse_both("top_images", top_images, "save_tensors", save_tensors, "it needs a single image")
         check_tensors_file(save_tensors)
     folder = show.folder(out, model.model)
     record = ms.featuremaps(
@@ -142,7 +117,6 @@ def featuremaps(
         overlay=overlay,
         attention=attention,
         filters=filters,
-        top_images=top_images,
         hook=hook or (),
         progress=PROGRESS,
     )
@@ -153,7 +127,5 @@ def featuremaps(
 
 
 def _content(record: FeatureMapsRecord) -> str:
-    """Return how many images of maps, or sheets of images, a saved result has."""
-    if record.top_images:
-        return counted(len({row.file for row in record.channels if row.file}), "sheet")
+    """Return how many images of maps a saved result has."""
     return counted(sum(row.file is not None for row in record.maps), "grid")

@@ -1,10 +1,9 @@
 """What `featuremaps` returns."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
-from modelscope_cli.records.display import Row, column, figure, hidden, shape, words
+from modelscope_cli.records.display import Row, figure, hidden, shape, words
 from modelscope_cli.records.run import HookReport, Record, Shape
 
 
@@ -41,66 +40,11 @@ class FeatureMap(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelImage:
-    """An image and its activation of one channel.
-
-    Attributes:
-        value: the largest of the channel anywhere in the image.
-        place: its position in the layer's output: row and column, or the number of a token.
-        box: left, top, right, bottom (the last two exclusive): the receptive field of that position, in pixels of
-            the preprocessed image.
-    """
-
-    image: str
-    value: float
-    place: tuple[int, ...]
-    box: tuple[int, int, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelImages(Row):
-    """The images that activate one channel most and least.
-
-    Attributes:
-        channel: which, from 0, of the output `output` of the call `call` of the layer `name`.
-        best, best_image: the largest value in any image, and in which.
-        active_images, nan_images: in how many images the channel is above 0, or NaN, somewhere; NaN ranks last.
-        problem: why it is not drawn: it is never active, or the same for every image; empty otherwise.
-        most, least: none of them where the channel is not drawn. `most` has only images in which it is active;
-            `least` is empty where more images than it holds share the least value.
-        file: the sheet it is on, inside `out_dir`.
-    """
-
-    name: str
-    type: Annotated[str, words(is_shown=False, rank=5)]
-    order: int
-    call: int
-    output: str
-    channel: Annotated[int, hidden()]
-    best: Annotated[float, figure(rank=0)]
-    best_image: Annotated[str, words("best image")]
-    active_images: Annotated[int, column("active images", rank=2, key="active")] = 0
-    nan_images: int = 0
-    problem: Annotated[str, words(is_shown=False)] = ""
-    most: tuple[ChannelImage, ...] = ()
-    least: tuple[ChannelImage, ...] = ()
-    file: Annotated[str | None, words(rank=3)] = None
-
-    @property
-    def groups(self) -> tuple[tuple[str, tuple[ChannelImage, ...]], ...]:
-        """The two groups with their titles."""
-        weakest = "weakest" if self.least else "weakest: tied, not shown"
-        return ("strongest", self.most), (weakest, self.least)
-
-
-@dataclass(frozen=True, slots=True)
 class FeatureMapsRecord(Record):
     """What `featuremaps` returns. It keeps the maps themselves for `save`, as long as it lives.
 
     Attributes:
         maps: one a layer.
-        top_images: number of images in each group; 0 for maps of a single image.
-        channels: with `top_images`, every channel of the layers. `images`: gone through.
         contact_sheet: its name inside `out_dir`; both are None where nothing was drawn.
         outputs: how many the layers gave; of a deep network `maps` has one per stage unless layers were selected.
         tensors: the file of the whole outputs; None where they were not saved.
@@ -114,14 +58,11 @@ class FeatureMapsRecord(Record):
     not_called: tuple[str, ...] = ()
     hooks: tuple[HookReport, ...] = ()
     outputs: int = 0
-    top_images: int = 0
-    images: int = 1
-    channels: tuple[ChannelImages, ...] = ()
 
     @property
     def files(self) -> tuple[str, ...]:
         """The names of the images inside `out_dir`."""
-        drawn = (*(row.file for row in self.maps), *(row.file for row in self.channels), self.contact_sheet)
+        drawn = (*(row.file for row in self.maps), self.contact_sheet)
         return tuple(dict.fromkeys(filter(None, drawn)))
 
 
@@ -163,15 +104,3 @@ class KeptMaps:
 
     outputs: tuple[OutputMaps, ...]
     look: MapLook
-
-
-@dataclass(frozen=True, slots=True)
-class KeptCrops:
-    """What a record keeps to draw the images of channels.
-
-    Attributes:
-        read: reads the images again, and gives for each row of `FeatureMapsRecord.maps` every image shown for it
-            with the receptive field of its place, a tensor `(3, H, W)` uint8.
-    """
-
-    read: Callable[[], Iterator[Iterator[tuple[ChannelImage, Any]]]]

@@ -77,7 +77,6 @@ def test_transposed_and_grouped_convolutions_have_a_filter_for_each_output_chann
     [
         ("--overlay", 2, "'--filters' and '--overlay' cannot be combined"),
         ("--attention", 2, "'--filters' and '--attention' cannot be combined"),
-        ("--top-images 3", 2, "'--filters' and '--top-images 3' cannot be combined"),
         ("-l relu", 4, "the selected layers have no convolution"),
         ("-l layer2.0.downsample.0", 4, "filters of 1 x 1 are not images"),
         ("-l relu@1", 2, "names calls"),

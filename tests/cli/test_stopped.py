@@ -58,7 +58,6 @@ COMMANDS = {
     "stats with blocks": (f"stats {SLOW} many --size 32 --batch 1 --out o", STORED, ["o"]),
     "predict": (f"predict {SLOW} many --size 32 --batch 1 -o p.json", STORE, []),
     "predict with other preprocessing": (f"predict --doctor {SLOW} many --size 32 --batch 1", ALL, []),
-    "featuremaps": (f"featuremaps {SLOW} many --size 32 --top-images 2", ALL, []),
     "grads": (f"grads {SLOW} many --size 32 --batch 1", ALL, []),
     "diff": (f"diff {SLOW} many --size 32 --batch 1 --b-dtype bfloat16", ALL, []),
 }

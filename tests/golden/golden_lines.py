@@ -59,7 +59,6 @@ LINES = {
     "featuremaps_options": f"featuremaps {TINY} {STAR} -l block1.conv1 --channels 3,7,10..12 --scale layer "
     "--overlay --hook scale=1@conv --exclude bn --save-tensors maps.safetensors",
     "featuremaps_strongest": f"featuremaps {SICK} {STAR} -l block3 --strongest --max-channels 4",
-    "featuremaps_top": f"featuremaps {TINY} demo/shapes/star demo/shapes/ring -l block3.conv2 --max-channels 2 --top-images 2",
     "featuremaps_filters": f"featuremaps {TINY} --filters --max-channels 2 --out maps",
     "featuremaps_r18": f"featuremaps {R18} {STAR} --max-channels 2 #jt",
     "featuremaps_vit": f"featuremaps {VIT} {STAR} --attention --max-channels 2 --out maps",
@@ -205,7 +204,7 @@ LINES = {
 # Lines whose record is also looked at in Python: its rows, its HTML, its figure.
 IN_PYTHON = {
     "ablate_tiny", "check_tiny", "check_data", "diff_files", "diff_run",
-    "explain_tiny", "featuremaps_tiny", "featuremaps_top", "grads_tiny_options", "lrfind_tiny",
+    "explain_tiny", "featuremaps_tiny", "grads_tiny_options", "lrfind_tiny",
     "models", "predict_tiny", "predict_truth", "predict_doctor", "report_folder",
     "rules", "stats_tiny", "stats_tiny_blocks", "train_tiny",
     "watch_short", "weights", "weights_scan",
@@ -236,7 +235,6 @@ WRONG = [
     f"stats {BARE} {STAR} --mean 0 --std 1 --mean 0.5,0.5,0.5",
     f"stats {BARE} {STAR} --workers -1",
     f"stats {BARE} short.py",
-    f"featuremaps {BARE} --top-images 2",
     f"featuremaps {BARE} --filters --overlay",
     f"featuremaps {BARE} --filters -l relu",
     f"featuremaps {BARE} {STAR} --save-tensors x.bin",

@@ -1,7 +1,7 @@
 """`featuremaps`: the public function, and maps of attention."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Unpack
@@ -22,7 +22,6 @@ from modelscope_cli.analysis.activations.maps import (
     nothing_to_draw,
 )
 from modelscope_cli.analysis.subject import Subject
-from modelscope_cli.analysis.top_images.find import rank_data_set
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.selection import Selection, uncalled
 from modelscope_cli.hooks.session import Intervention
@@ -192,7 +191,6 @@ def featuremaps(
     overlay: bool = False,
     attention: bool = False,
     filters: bool = False,
-    top_images: int = 0,
     hook: str | Sequence[str] = (),
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
@@ -200,8 +198,7 @@ def featuremaps(
     """Return the feature maps of one image: shapes and ranges, and for `record.save` the maps.
 
     The forward pass stops after the last selected layer. Without `layer`, a network with more than forty outputs
-    gives one per stage: the last of each map size. With `top_images`, the record has for every channel the images
-    of a data set with the strongest and weakest activation.
+    gives one per stage: the last of each map size.
 
     Args:
         model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
@@ -209,16 +206,13 @@ def featuremaps(
         layer, exclude: layer patterns.
         channels: only these channels, by index: 3,7,10..20; a single number is an index, not a count. In Python
             also `[3, 7]`.
-        max_channels: at most this many channels, evenly spaced. With `top_images`, those that
-            their strongest images activate most.
+        max_channels: at most this many channels, evenly spaced.
         strongest: choose the channels with the largest mean |activation|.
         scale: the colour range: of each channel, or of the layer.
         overlay: draw the maps over the gray image; stronger values are more opaque.
         attention: draw each attention head of the layers: the attention from the class token to each position or,
             without a class token, the mean attention that each position receives.
         filters: draw the filters of the convolutions, for which nothing is run.
-        top_images: rank the images of a folder by the maximum of each channel, and show the N strongest and
-            weakest. At most 25; ties keep the order of the list.
         hook: changes to values during the pass, in the syntax of `--hook`.
 
     Raises:
@@ -228,23 +222,14 @@ def featuremaps(
     """
     check_range("max_channels", max_channels, least=1)
     check_word("scale", scale, ("channel", "layer"))
-    check_range("top_images", top_images, least=0, most=25)
-    on_an_image: dict[str, tuple[Any, Any]] = {"overlay": (overlay, False), "attention": (attention, False)}
-    if top_images:
-        alone = on_an_image | {"scale": (scale, "channel")}
-        _refuse("top_images", top_images, alone, "these options need a single image")
-    if filters:
-        alone = on_an_image | {"top_images": (top_images, 0)}
-        _refuse("filters", filters, alone, "filters are drawn without an image")
+    for name, is_on_an_image in {"overlay": overlay, "attention": attention}.items():
+        if filters and is_on_an_image:
+            refuse_both("filters", filters, name, is_on_an_image, "filters are drawn without an image")
     choice = choose_channels(channels, max_channels, strongest)
     python_inputs = to_inputs(inputs, keywords)
-    if not top_images:
-        python_inputs.request.check_one()
+    python_inputs.request.check_one()
     subject = Subject("featuremaps", model, python_inputs, keywords, hook=hook, progress=progress)
     subject.open()
-    if top_images:
-        selection = subject.select(layer, exclude)
-        return rank_data_set(subject, selection, top_images, choice)
     image = None if filters else _only_image(subject, overlay)
     module = subject.loaded.module
     selection = Selection() if filters else subject.select(layer, exclude)
@@ -281,13 +266,6 @@ def featuremaps(
     return record.keep(KeptMaps(tuple(map(_kept, exhibits)), look))
 
 
-def _refuse(name: str, value: Any, others: Mapping[str, tuple[Any, Any]], why: str) -> None:
-    """Refuse other keywords that are not at their defaults; `others`: values and defaults."""
-    for other, (given, default) in others.items():
-        if given != default:
-            refuse_both(name, value, other, given, why)
-
-
 def _kept(exhibit: CapturedOutput) -> OutputMaps:
     """Return the tensors of an output, copied off the device of the model."""
     maps, frames = (one.cpu() if one is not None else None for one in (exhibit.maps, exhibit.frames))
@@ -299,8 +277,7 @@ def _only_image(subject: Subject, is_overlay: bool) -> "Tensor | None":
     if subject.inputs.n_images > 1 and not subject.given.is_noise:
         message = f"one image at a time; {subject.given.name} has {subject.inputs.n_images}"
         is_of_files = subject.inputs.make_blocks is not None and subject.first.names
-        ranked = "--top-images 9   ranks all of them; otherwise give one image file"
-        raise UsageError(message, ranked if is_of_files else "give a tensor of one image")
+        raise UsageError(message, "give one image file" if is_of_files else "give a tensor of one image")
     image = next(iter(subject.first.pictures), None)
     if is_overlay and image is None:
         raise UsageError("--overlay needs an image to lay the maps over", "leave out --overlay")

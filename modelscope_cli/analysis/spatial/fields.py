@@ -7,7 +7,7 @@ because they are computed from all of it, not by their names.
 """
 
 import re
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -19,9 +19,6 @@ from modelscope_cli.analysis.spatial.follow import Follower, Operation, distinct
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.records.run import Arguments
-
-Box = tuple[int, int, int, int]
-"""Left, top, right, bottom in pixels, as Pillow crops: the last two lie outside."""
 
 _NOTHING = -(2**30)  # the bound of what depends on no pixel at all, such as padding
 _ROUNDING = 1e-9  # of a weight of interpolation
@@ -55,11 +52,6 @@ class Field:
     def slimmed(self) -> "Field":
         """Return the same for the first image alone, in its own memory."""
         return self.moved(lambda bound: distinct(bound)[:1].clone().expand(1, *bound.shape[1:]))
-
-    def box(self, place: Sequence[int]) -> Box:
-        """Return the pixels that one element of the first image can depend on."""
-        top, bottom, left, right = (int(bound[(0, *place)]) for bound in self.bounds)
-        return -left, -top, right + 1, bottom + 1
 
     def largest(self) -> tuple[int, int]:
         """Return height and width of the largest box of any element."""
@@ -200,24 +192,19 @@ Output = tuple[str, int, str]
 
 
 class _FieldsOfOutputs(Observer):
-    def __init__(self, fields: ReceptiveFields, wanted: Container[Output] | None) -> None:
+    def __init__(self, fields: ReceptiveFields) -> None:
         self.found: dict[Output, Field] = {}
         self._fields = fields
-        self._wanted = wanted
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         for path, tensor in tensors_in(output):
-            key = call.name, call.index, path
-            if self._wanted is None or key in self._wanted:
-                self.found[key] = self._fields.of(tensor).slimmed()
+            self.found[call.name, call.index, path] = self._fields.of(tensor).slimmed()
 
 
-def fields_of_outputs(
-    model: nn.Module, args: Arguments, wanted: Container[Output] | None = None
-) -> dict[Output, Field]:
-    """Return the receptive field of every output, or every wanted one, for the first image of one run."""
+def fields_of_outputs(model: nn.Module, args: Arguments) -> dict[Output, Field]:
+    """Return the receptive field of every output for the first image of one run."""
     fields = ReceptiveFields()
-    observer = _FieldsOfOutputs(fields, wanted)
+    observer = _FieldsOfOutputs(fields)
     with HookSession(model, [observer]) as session, fields.follow(args):
         session.run(args)
     return observer.found

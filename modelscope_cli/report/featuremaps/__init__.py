@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.records.featuremaps import FeatureMapsRecord, KeptCrops, KeptMaps
+from modelscope_cli.records.featuremaps import FeatureMapsRecord, KeptMaps
 from modelscope_cli.report.featuremaps.page import sections
 from modelscope_cli.report.featuremaps.table import answer, featuremaps_columns, featuremaps_sheet
 from modelscope_cli.report.view import View
@@ -15,23 +15,18 @@ class FeatureMapsView(View[FeatureMapsRecord]):
     """The table, images and page of `featuremaps`."""
 
     sheet = staticmethod(featuremaps_sheet)
-    columns = (*featuremaps_columns(True), *featuremaps_columns(True, True))
+    columns = featuremaps_columns(True)
     answer = staticmethod(answer)
     sections = staticmethod(sections)
 
     def save_files(self, record: FeatureMapsRecord, folder: Path) -> FeatureMapsRecord:
-        kept: KeptMaps | KeptCrops | None = self.kept(record)
+        kept: KeptMaps | None = self.kept(record)
         if isinstance(kept, KeptMaps):
             from modelscope_cli.report.gallery import save_gallery
 
             return save_gallery(record, kept, folder)
-        if isinstance(kept, KeptCrops):
-            from modelscope_cli.report.featuremaps.figures import save_sheets
-
-            return save_sheets(record, kept, folder)
         maps = tuple(replace(row, file=None) for row in record.maps)
-        channels = tuple(replace(row, file=None) for row in record.channels)
-        return record.with_changes(maps=maps, channels=channels, contact_sheet=None)
+        return record.with_changes(maps=maps, contact_sheet=None)
 
     shown_below = "contact_sheet.png"
 

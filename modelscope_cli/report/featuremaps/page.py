@@ -1,6 +1,6 @@
 """The page of `featuremaps`."""
 
-from modelscope_cli.records.featuremaps import ChannelImages, FeatureMap, FeatureMapsRecord
+from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.featuremaps.table import featuremaps_sheet
@@ -15,8 +15,7 @@ def sections(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Sectio
     contact = embedded.figure(
         record.contact_sheet, f"one map of each of {len(record.maps)} layers", "contact sheet"
     )
-    drawn = _sheets(record, embedded) if record.top_images else [_grid(row, embedded) for row in record.maps]
-    grids = [grid for grid in drawn if grid is not None]
+    grids = [grid for row in record.maps if (grid := _grid(row, embedded)) is not None]
     found = [
         Section("contact", "At a glance", joined([contact])),
         Section("maps", "Feature maps", element("div", *grids, class_="gallery grids") if grids else NOTHING),
@@ -31,25 +30,6 @@ def _grid(row: FeatureMap, embedded: EmbeddedImages) -> Html | None:
     layer = f"{label_of(row)} ({row.type}, {numbers.shape(row.shape)})"
     words = f"{layer}: {channels}, from left to right and downwards; {values}"
     return embedded.figure(row.file, words, f"{layer}: {channels}")
-
-
-def _sheets(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Html | None]:
-    by_file: dict[str, list[ChannelImages]] = {}
-    for row in record.channels:
-        if row.file is not None:
-            by_file.setdefault(row.file, []).append(row)
-    figures = []
-    for file, rows in by_file.items():
-        caption = (
-            f"{label_of(rows[0])} ({rows[0].type}): channels {_ranges(tuple(row.channel for row in rows))}"
-        )
-        least, most = (
-            numbers.number(min(row.best for row in rows)),
-            numbers.number(max(row.best for row in rows)),
-        )
-        words = f"{caption}, with the images that activate each most; largest values {least} to {most}"
-        figures.append(embedded.figure(file, words, caption))
-    return figures
 
 
 def _ranges(channels: tuple[int, ...]) -> str:

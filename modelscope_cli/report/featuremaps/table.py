@@ -1,6 +1,6 @@
 """The columns of `featuremaps`."""
 
-from modelscope_cli.records.featuremaps import ChannelImages, FeatureMap, FeatureMapsRecord
+from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.report.numbers import hook_facts, not_called_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
@@ -14,25 +14,13 @@ _COLUMNS = (
 )
 
 
-_CHANNEL_COLUMNS = (
-    Column("name", "name", lambda r: f"{label_of(r)}[{r.channel}]", is_number=False, rank=0),
-    *field_columns(ChannelImages, "type channel best best_image active"),
-    *field_columns(ChannelImages, "file", text=lambda r: r.file or r.problem),
-    *field_columns(ChannelImages, "problem"),
-)
-
-
-def featuremaps_columns(has_notes: bool, is_of_channels: bool = False) -> tuple[Column, ...]:
+def featuremaps_columns(has_notes: bool) -> tuple[Column, ...]:
     """Return all columns of `featuremaps`; the notes are hidden in the terminal if there are none."""
-    if is_of_channels:
-        return _CHANNEL_COLUMNS
     return (*_COLUMNS, Column("note", "note", lambda r: r.note, is_number=False, rank=2, is_shown=has_notes))
 
 
 def featuremaps_sheet(record: FeatureMapsRecord) -> Sheet:
-    """Return the written images in execution order; for a data set, the channels."""
-    if record.top_images:
-        return _channels_sheet(record)
+    """Return the written images in execution order."""
     facts = [*hook_facts(record.hooks)]
     if record.out_dir is not None:
         sheet = f"{record.out_dir}/{record.contact_sheet}"
@@ -50,11 +38,6 @@ def featuremaps_sheet(record: FeatureMapsRecord) -> Sheet:
 
 def answer(record: FeatureMapsRecord) -> str:
     """Return how many layers and channels are drawn, and what is not."""
-    if record.top_images:
-        n, idle = len(record.channels), sum(bool(row.problem) for row in record.channels)
-        words = f"{counted(n, 'channel')} of {counted(len(record.maps), 'layer')}"
-        rest = f"; {idle} not drawn" if idle else ""
-        return f"{n - idle} of {words} drawn with the images that activate them most{rest}"
     drawn = [row for row in record.maps if row.shown]
     lost = len(record.maps) - len(drawn)
     shown, channels = sum(len(row.shown) for row in drawn), sum(row.channels for row in drawn)
@@ -66,27 +49,9 @@ def answer(record: FeatureMapsRecord) -> str:
     return f"{words}{span}" + (f"; {counted(lost, 'layer')} not drawn" if lost else "")
 
 
-def _channels_sheet(record: FeatureMapsRecord) -> Sheet:
-    """Return the images that activate each channel most, and the receptive field of each layer."""
-    facts = [*hook_facts(record.hooks)]
-    if record.out_dir is not None:
-        facts = [("folder", record.out_dir), *facts]
-    facts += [(label_of(layer), layer.note or layer.problem or "") for layer in record.maps]
-    return Sheet(
-        title=_title(record),
-        columns=featuremaps_columns(False, True),
-        rows=record.channels,
-        facts=(*facts, *not_called_facts(record.not_called)),
-        is_dim=lambda row: not row.most,
-        is_bad=lambda row: bool(row.problem),
-    )
-
-
 def _title(record: FeatureMapsRecord) -> str:
     input_info = record.run.input
     source = (", ".join(input_info.files) or input_info.source) if input_info else ""
     if any(row.kind == "filters" for row in record.maps):
         return f"{record.run.model.described}: filters"
-    if record.top_images:
-        source = counted(record.images, "image")
     return f"{record.run.model.described} on {source}, {record.run.device}"
