@@ -146,7 +146,9 @@ def _tell_of_refused(error: ModelscopeError, record: WeightsRecord, fail_on: str
     if where.format in CI_FORMATS:
         emit(where, weights_sheet(record), record, lambda: _review(record.source, [record.safety], fail_on))
     if record.safety.dangerous:
-        error.hint = "do not load it; ask who made it for model.state_dict(), as safetensors or by torch.save"
+        error.hint = (
+            "do not load it; ask its author for model.state_dict(), saved as safetensors or by torch.save"
+        )
     if record.safety.fails(fail_on):
         error.exit_code = FOUND
 

@@ -134,10 +134,10 @@ def preparation_notes(plan: Preprocessing, transforms: Any | None, request: Inpu
     """Return notes on the preprocessing, unless it is that of torchvision's weights."""
     given = " ".join(request.value_options())
     if given and max(*plan.mean, *plan.std) > 2:
-        why = "but pixels are 0..1 before: divide values for 0..255 by 255"
+        why = "but pixels are scaled to 0..1 first: divide values meant for 0..255 by 255"
         return [f"images: {plan.brief}: {given}, {why} (-v shows more)"]
     if transforms is None:
-        why = f": {given}" if given else "; ImageNet default, as the model does not specify its own"
+        why = f": {given}" if given else ": the default, as the model specifies none"
         return [f"images: {plan.brief}{why} (-v shows more)"]
     is_named = isinstance(transforms, Preset)
     return [f"images: {plan.brief}, as in {transforms.origin} (-v shows more)"] if is_named else []

@@ -41,7 +41,7 @@ def resolve_dtype(name: str) -> torch.dtype:
     try:
         return _DTYPES[name.lower()]
     except KeyError as error:
-        message = f"'{name}' is not a dtype to run a model in, only {', '.join(_DTYPES)}"
+        message = f"'{name}' is not a dtype that models run in: {', '.join(_DTYPES)}"
         raise UsageError(message, f"--dtype {meaning(name, _DTYPES) or 'float32'}") from error
 
 

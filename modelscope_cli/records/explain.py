@@ -19,7 +19,7 @@ LEAST_AGREEMENT = 0.3  # mean rank correlation with the other maps below which a
 MOST_OTHER_IMAGE = 0.999
 MOST_INCOMPLETE = 0.1
 MOST_SHOWN = 16  # images whose maps a record keeps, for the figure and the file of tensors
-RULE = "sorted by failed tests, then by tests not run, weak last, then scattered last, then by covering"
+RULE = "sorted by failed tests, then by tests not run; weak maps come last, then scattered ones, then by covering"
 
 
 @dataclass(frozen=True, slots=True)

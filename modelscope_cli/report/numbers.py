@@ -265,7 +265,7 @@ def _what_it_did(report: HookReport) -> str:
         parts.append(f"{len(report.never_fired)} of them not reached")
     if report.changed_fraction is not None:
         gap = number(report.max_abs_difference)
-        parts.append(f"{percent(report.changed_fraction)} of the values changed, by at most {gap}")
+        parts.append(f"{percent(report.changed_fraction)} of the values changed by at most {gap}")
     if report.file:
         parts.append(f"wrote {report.file}")
     if report.moved:

@@ -345,7 +345,7 @@ def _as_made(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Measure: norms that run with their initial values
     Source: torch.nn.BatchNorm2d, track_running_stats: each batch in train mode updates them; torch.optim.SGD: each
         step changes every parameter that has a gradient
-    Hint: modelscope weights FILE   lists what the file has; load parameters and buffers with strict=True
+    Hint: modelscope weights FILE   lists the contents of the file; load parameters and buffers with strict=True
     Why: these layers were never loaded, or were reset: in eval mode they do not compute what was trained
     """
     assert evidence.forward is not None

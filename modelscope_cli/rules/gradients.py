@@ -64,7 +64,9 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         return
     for row in broken:
         n = row.nan_count + row.inf_count
-        yield Sighting(row.layer or None, n, f"the gradient of {row.name} holds {n} NaN or infinite values")
+        yield Sighting(
+            row.layer or None, n, f"the gradient of {row.name} contains {n} NaN or infinite values"
+        )
 
 
 def _weights(backward: Backward) -> Iterator[Weight]:

@@ -120,12 +120,12 @@ def _how_to_silence(code: str, name: str) -> str:
         return f"leave out --{name}: a budget that is not set is not judged"
     if code == "MS201":
         return (
-            "--baseline known.json --update-baseline accepts today's findings as known; a forward pass that "
+            "--baseline known.json --update-baseline accepts the current findings; a forward pass that "
             "is not finite always fails"
         )
     return (
         f'--ignore {code}, or ignore = ["{code}"] in [tool.modelscope] of pyproject.toml; '
-        "--baseline known.json --update-baseline accepts today's findings as known"
+        "--baseline known.json --update-baseline accepts the current findings"
     )
 
 

@@ -10,7 +10,7 @@ from modelscope_cli.rules.rule import Sighting, rule, write_threshold
 
 # Layers below these are judged separately.
 _TAKES_PART = (USED, INSIDE)
-_LEGITIMATE = ("the attention uses its weight directly", "auxiliary head, for training")
+_LEGITIMATE = ("the attention uses the weight without calling the layer", "auxiliary head, for training")
 
 
 def _rows(evidence: Evidence) -> tuple[LayerShape, ...]:

@@ -54,7 +54,7 @@ def _unknown(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 @rule("MS101", "non-finite-weights", ERROR, 0, needs=frozenset({"tensors"}))
 def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """A parameter or buffer holds NaN or infinite values.
+    """A parameter or buffer contains NaN or infinite values.
 
     Measure: NaN or infinite values in one tensor
     Source: IEEE 754: NaN and infinity pass through every sum; SageMaker Debugger, ExplodingTensor: one is enough
@@ -102,7 +102,7 @@ def _input(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         which = f"input {i}" if len(evidence.inputs) > 1 else "the input"
         n_broken = batch.nan_count + batch.inf_count
         if n_broken:
-            words = f"{which} itself holds {n_broken} NaN or infinite values of {batch.numel}"
+            words = f"{which} itself contains {n_broken} NaN or infinite values of {batch.numel}"
             yield Sighting(None, n_broken, words, ERROR)
         elif not batch.dtype.startswith(("float", "bfloat")) or batch.rms is None:  # codes, not measures
             continue

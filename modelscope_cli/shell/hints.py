@@ -57,7 +57,7 @@ def refuse_swallowed(argv: Sequence[str]) -> None:
         if word == "--" or (argv[0] == "watch" and not is_value and not word.startswith("-")):
             return  # the rest belongs to the script
         if not is_value and word in COMMANDS and argv[0] not in ("help", "demo") and not os.path.exists(word):
-            message = f"'{word}' is a command, and a line has one, here '{argv[0]}'"
+            message = f"'{word}' is a second command; the line already has '{argv[0]}'"
             raise UsageError(message, _line([*argv[: at - 1], *argv[at:]]))
         is_value = one is not None and one.takes_value
         if one is not None:
@@ -75,7 +75,7 @@ def _refuse_loose(argv: Sequence[str], at: int, one: Parameter) -> None:
     word, value, *rest = *argv[at - 1 :], ""
     before, after = argv[: at - 1], argv[at + 1 :]
     if not one.takes_value:
-        message = f"'{word}' takes no value, and got '{value}'"
+        message = f"'{word}' takes no value, but got '{value}'"
         if _is_loose(value, _SWITCH):
             is_off = value in ("0", "false", "no", "off")
             kept = [name for name in one.names if name.startswith("--no-")] if is_off else [word]
@@ -89,7 +89,7 @@ def _refuse_loose(argv: Sequence[str], at: int, one: Parameter) -> None:
     more = [*takewhile(lambda part: _is_loose(part, kind), rest)] if mark else []
     if more:
         joined = mark.join((value.rstrip(","), *(part.strip(",") for part in more)))
-        message = f"'{word}' takes one word, and got '{shlex.join([value, *more])}'"
+        message = f"'{word}' takes one word, but got '{shlex.join([value, *more])}'"
         raise UsageError(message, _line([*argv[:at], joined, *after[len(more) :]]))
 
 
@@ -112,7 +112,7 @@ def only_value(command: str, name: str, values: Sequence[Any], argv: Sequence[st
     hint = f"{flag} {words[-1]}"
     if len(values) == 2 and f"b_{name}" in parameters_of(command):
         hint = f"{flag} {words[0]} --b-{name.replace('_', '-')} {words[1]}"
-    raise UsageError(f"'{flag}' takes one value, and got {', '.join(words[:-1])} and {words[-1]}", hint)
+    raise UsageError(f"'{flag}' takes one value, but got {', '.join(words[:-1])} and {words[-1]}", hint)
 
 
 _Part = tuple[Parameter | None, list[str]]

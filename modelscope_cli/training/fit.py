@@ -263,7 +263,7 @@ def train_once(
 def _events(loss: ScalarSeries, interrupted_at: int | None) -> tuple[Event, ...]:
     events = []
     if not math.isfinite(loss.value[-1] or 0.0):
-        events.append(Event(loss.step[-1], "non-finite-loss", "the loss was NaN or infinite: stopped"))
+        events.append(Event(loss.step[-1], "non-finite-loss", "the loss was NaN or infinite"))
     if interrupted_at is not None:
         message = f"Ctrl-C after {counted(interrupted_at, 'step')}: stopped"
         events.append(Event(interrupted_at, INTERRUPTED, message))

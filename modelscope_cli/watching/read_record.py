@@ -89,7 +89,7 @@ def _notices(series: RunSeries, first: RankLog, is_running: bool) -> Iterator[No
     elif not first.begin:
         yield Notice(NEVER_TRAINED, "nothing is watched yet: put the loop in `with watch(...) as watched:`")
     elif end is None:
-        yield Notice("killed", f"the log ends at step {first.n_steps} unfinished: the run was killed")
+        yield Notice("killed", f"the log ends unfinished at step {first.n_steps}: the run was killed")
     elif not first.steps and kinds["skipped"]:
         yield Notice("all-skipped", "no step was taken: the gradients were never finite")
     elif first.steps or end.get("backward"):
@@ -99,7 +99,7 @@ def _notices(series: RunSeries, first: RankLog, is_running: bool) -> Iterator[No
         how = f"crashed{crash}," if crash else f"ended with exit code {first.exit_code}"
         yield Notice(NEVER_TRAINED, f"{script} {how} before it trained anything")
     else:
-        others = "; processes started by the script are not watched, those of torchrun are"
+        others = "; processes started by the script are not watched, unlike those of torchrun"
         message = f"{script} never trained: no optimizer stepped and nothing ran backward"
         yield Notice(NEVER_TRAINED, message + ("" if first.begin.get("source") == "object" else others))
     if n := kinds["skipped"]:

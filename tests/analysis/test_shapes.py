@@ -53,7 +53,7 @@ def test_multiply_adds_of_attention_by_hand() -> None:
     assert row.macs == projections + products
     assert row.input_shapes == ((n, tokens, width),) * 3
     inner = rows(structure)["attention.out_proj", 0]
-    assert (inner.executed, inner.note) == (False, "the attention uses its weight directly")
+    assert (inner.executed, inner.note) == (False, "the attention uses the weight without calling the layer")
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_layers_never_called_say_why_where_it_is_known() -> None:
     assert not found["aux1", 0].executed
     idle = [row for row in vit.layers if not row.executed]
     assert len(idle) == 12
-    assert {row.note for row in idle} == {"the attention uses its weight directly"}
+    assert {row.note for row in idle} == {"the attention uses the weight without calling the layer"}
 
 
 def test_the_outputs_of_a_dict_are_named():

@@ -59,7 +59,7 @@ def test_a_deep_network_gives_one_grid_a_stage_and_says_so(run, cwd):
     assert [row["shape"][1:] for row in rows] == [[32, 32], [16, 16], [8, 8], [4, 4], [2, 2]]
     assert [row["call"] for row in rows] == [0, 1, 1, 1, 1]
     assert outcome.json["outputs"] > 40
-    assert f"{outcome.json['outputs']} outputs: one per stage is drawn ({len(rows)}); --layer" in outcome.err
+    assert f"{len(rows)} of {outcome.json['outputs']} outputs are drawn, one per stage;" in outcome.err
     asked = run("featuremaps {star} -m resnet18 -w none --size 64 -l conv --json").json
     assert len(asked["maps"]) == asked["outputs"] == 20
 

@@ -58,7 +58,7 @@ def test_a_non_finite_input_is_named_as_the_cause(healthy, examine, findings, pi
     evidence = examine(healthy, x=broken)
     (finding,) = findings(evidence)
     assert (finding.code, finding.layer, finding.severity) == ("MS103", None, "error")
-    assert finding.message == "the input itself holds 1 NaN or infinite values of 1505280"
+    assert finding.message == "the input itself contains 1 NaN or infinite values of 1505280"
     # Without the rule that explains it, it is said all the same.
     (finding,), _ = judge(choose_rules(["MS201"], []), {}, evidence)
     assert finding.message == "the input itself has NaN or infinite values"

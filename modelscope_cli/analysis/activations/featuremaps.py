@@ -247,7 +247,7 @@ def featuremaps(
     n_outputs, others = len(exhibits), _pattern_of(exhibits)
     if not layer and not exclude:
         exhibits = exhibits[:FEW] if filters else one_a_stage(exhibits)
-    which = "the first are" if filters else "one per stage is"
+    which = "the first ones" if filters else "one per stage"
     for said in _notes(len(exhibits), n_outputs, which, others, channels):
         subject.progress.note(said)
     rows = [exhibit.record for exhibit in exhibits]
@@ -296,9 +296,7 @@ def _notes(n_taken: int, n_outputs: int, which: str, others: str, channels: str 
     """Explain the choices made for the user."""
     notes = []
     if n_taken < n_outputs:
-        notes.append(
-            f"{n_outputs} outputs: {which} drawn ({n_taken}); --layer selects others: --layer {others}"
-        )
+        notes.append(f"{n_taken} of {n_outputs} outputs are drawn, {which}; for others: --layer {others}")
     if isinstance(channels, str) and channels.isdecimal():
         notes.append(f"only channel {channels} is drawn; --max-channels {channels} draws that many")
     return notes

@@ -227,7 +227,7 @@ def _wanted(recorded: RecordedPass, wanted: tuple[str, ...]) -> ExplainedLayer:
         name = next((call.label for call in calls if call.label in wanted), None)
         if layout is not None and name is not None:
             return ExplainedLayer(name, recorded.followed.places[value], layout, "asked for")
-    message = f"layer '{wanted[0]}' has no output with positions that depends on the image"
+    message = f"layer '{wanted[0]}' has no spatial output that depends on the image"
     raise CannotRunError(message, "leave out --layer")
 
 

@@ -201,7 +201,7 @@ def _reasons(
     for name, parent in model.named_modules():
         children = {f"{name}.{child}" if name else child for child, _ in parent.named_children()}
         if isinstance(parent, nn.MultiheadAttention):
-            reasons |= dict.fromkeys(children, "the attention uses its weight directly")
+            reasons |= dict.fromkeys(children, "the attention uses the weight without calling the layer")
         elif name and name not in visits and name not in part | used:
             reasons |= dict.fromkeys(children, f"inside {name.rpartition('.')[2]}")
         if "aux" in type(parent).__name__.lower() and name not in visits and name not in used:

@@ -6,7 +6,7 @@ from modelscope_cli.report.sheet import Column, Sheet, figure
 
 WAYS = {
     "steepest": "where the loss falls fastest over log lr",
-    "valley": "middle of the longest descent: recommended",
+    "valley": "middle of the longest descent (recommended)",
     "minimum": "a tenth of the rate with the lowest loss",
 }
 
@@ -39,10 +39,10 @@ def answer(record: LrfindRecord) -> str:
     if lr is None:
         return f"No learning rate to suggest: {_why_none(record)}"
     span = f"{record.lr[0]:.3g} to {record.lr[-1]:.3g}"
-    words = f"Learning rate {rate(lr)}: the middle of the longest fall of the loss; {span} were tried"
+    words = f"Learning rate {rate(lr)}: the middle of the longest descent of the loss; {span} were tried"
     first = next((value for value in record.smoothed if value), None)
     if first and record.fall < _SLIGHT * first:
-        words += f"; it fell by {numbers.percent(record.fall / first)} only: more --steps make this surer"
+        words += f"; it fell by only {numbers.percent(record.fall / first)}: give more --steps to be surer"
     return words
 
 
@@ -50,7 +50,7 @@ def _why_none(record: LrfindRecord) -> str:
     if not record.fall:
         return "the loss never fell between the first tenth of the sweep and its last five steps"
     fall, noise = numbers.number(record.fall), numbers.number(record.noise)
-    return f"the smoothed loss falls by {fall} at most; up to {noise} counts as noise"
+    return f"the smoothed loss falls by at most {fall}, and a fall of up to {noise} counts as noise"
 
 
 def rate(lr: float) -> str:
@@ -78,7 +78,7 @@ def _facts(record: LrfindRecord) -> list[tuple[str, str]]:
     losses = [value for value in record.smoothed if value is not None]
     if losses:
         lowest = f"{numbers.number(losses[0])}, lowest {numbers.number(min(losses))}"
-        facts.append(("loss", f"{lowest}, on training batches: memorising lowers it, too"))
+        facts.append(("loss", f"{lowest}, on training batches, so memorising lowers it as well"))
     if record.suggestion.valley is None:
         facts.append(
             ("to try", "more --steps, a larger --batch, other rates (--from 1e-8); look at the data")

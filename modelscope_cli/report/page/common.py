@@ -174,7 +174,7 @@ def images_section(
 
 
 def _alt(record: Any, name: str) -> str:
-    return f"{_words(name)}: {record.run.model.short_name}; the table has the numbers"
+    return f"{_words(name)}: {record.run.model.short_name}. The table has the numbers."
 
 
 def _drawn(record: Any, figures: Mapping[str, Callable[[Any], Any]]) -> Iterator[tuple[str, bytes]]:

@@ -123,5 +123,7 @@ def _parameter_rows(training: Trained, anchors: Anchors) -> Html:
         return anchors.label(row) in bad_names or (is_trained and not row.optimizer)
 
     sheet = Sheet("", columns, training.parameters, is_bad=is_bad)
-    caption = "Every parameter at the last recorded step. An update of 0.001 of the weight is usual."
+    caption = (
+        "Every parameter at the last recorded step. Updates of about 0.001 of the weight norm are usual."
+    )
     return sheet_section(sheet, "parameter-rows", caption, anchor=anchors.row)

@@ -12,12 +12,12 @@ from modelscope_cli.report.predict.table import predict_sheet, tables_of
 
 _MOST_CLASSES = 24  # of a confusion matrix; of more classes, those with the most mistakes
 _NO_IMAGES = (
-    "A page does not open the files that its result names, so it lacks the misclassified images. modelscope "
+    "The misclassified images are missing, as a page does not open the files that its result names; modelscope "
     "predict --out shows them."
 )
 _TITLES = {
     "measures": "Metrics",
-    "worst": "Highest scores among the wrong images",
+    "worst": "Misclassified images with the highest scores",
     "classes": "Classes, the lowest recall first",
     "confusions": "Confusions",
     "calibration": "Calibration",
@@ -80,7 +80,7 @@ def _matrix(truth: TruthReport) -> Html | None:
         last = element("td", f"{one.correct} of {one.n}" + (f", {share}" if share else ""), class_="quiet")
         rows.append(element("tr", element("th", one.label or str(one.index), scope="row"), *cells, last))
     left_out = len(occurring) - len(classes)
-    caption = "Rows: the truth; columns: the prediction; right on the diagonal."
+    caption = "Rows are the truth, columns the predictions; correct predictions are on the diagonal."
     caption += f" The {left_out} classes with the fewest mistakes are left out." if left_out else ""
     corner, end = element("th", "truth", scope="col"), element("th", "right", scope="col")
     table = element(

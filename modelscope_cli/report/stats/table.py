@@ -32,7 +32,7 @@ def dead_fact(record: StatsRecord) -> tuple[str, str]:
     where = "in this image (another may activate them)" if record.images == 1 else "in all images"
     if not dead and not any(is_rectifier(row.type) for row in record.layers):
         return "dead channels", f"not judged: {NO_RECTIFIER}"
-    parts = [f"{numbers.count(dead)}, zero at every position {where}{_most(judged)}"] if dead else []
+    parts = [f"{numbers.count(dead)} zero at every position {where}{_most(judged)}"] if dead else []
     parts += ["none"] * bool(judged and not dead and not unsure)
     if len(finite) < len(rows):
         parts.append(f"{counted(len(rows) - len(finite), 'layer')} not judged (NaN)")

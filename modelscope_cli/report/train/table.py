@@ -75,7 +75,7 @@ def course_facts(training: Training) -> list[tuple[str, str]]:
         each = " to ".join(map(str, sorted({min(counts), max(counts)})))
         accuracy, loss = numbers.percent(last.accuracy), numbers.loss(last.loss)
         images = f"{counted(sum(counts), 'image')}, {each} of each class"
-        guessing = f"guessing: {numbers.percent(training.guessing)}"
+        guessing = f"chance {numbers.percent(training.guessing)}"
         facts.append(
             ("validation", f"accuracy {accuracy}, loss {loss} after the last step; {images}; {guessing}")
         )

@@ -159,7 +159,7 @@ def _facts(record: WeightsRecord) -> tuple[tuple[str, str], ...]:
         facts.append(("stored", f"{extra}: some tensors are parts of larger ones"))
     facts.append(("architecture", architecture(record.architecture)))
     if not record.has_stats:
-        facts.append(("values", "not read, so NaN is not looked for; --stats reads them"))
+        facts.append(("values", "not read, so not checked for NaN; --stats reads them"))
     if record.note:
         facts.append(("state dict", record.note))
     if record.beside:
@@ -175,7 +175,7 @@ def architecture(identified: Identified) -> str:
     prefix = f", with the prefix '{identified.prefix}'" if identified.prefix else ""
     if identified.candidates:
         return " or ".join(identified.candidates) + classes + prefix
-    none = "not that of a model of torchvision or timm"
+    none = "unknown: not that of a torchvision or timm model"
     if not identified.nearest or identified.score < 0.5:
         return none
     parts = [

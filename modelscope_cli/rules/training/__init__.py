@@ -157,7 +157,7 @@ def _why_unknown(case: Case) -> str | None:
         ran = f"{n:,} backward {'pass' if n == 1 else 'passes'} ran"
         return f"no step was seen: {ran}, but changed no parameter or leaf that they reach"
     if steps < MIN_STEPS:
-        return f"too short to judge: {counted(steps, 'step')}, at least {MIN_STEPS} are needed"
+        return f"too short to judge, with {counted(steps, 'step')} of the {MIN_STEPS} needed"
     if main is None:
         return "no loss was seen, so it is unknown whether the model learns"
     if not case.course.layers and not any(_unseen(case)):

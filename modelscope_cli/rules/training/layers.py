@@ -340,7 +340,7 @@ def starts_huge(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if huge:
         gain, one = huge[0]
         words = (
-            f"the rms of its initial values is {rounded(gain)} / sqrt(fan in); 1 to 1.4 keeps the scale of a "
+            f"the rms of its initial values is {rounded(gain)} / sqrt(fan-in); 1 to 1.4 keeps the scale of a "
             "signal" + case.beside([other for _, other in huge[1:]])
         )
         yield TrainingSighting(one, 0, gain, words)

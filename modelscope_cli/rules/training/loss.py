@@ -335,7 +335,8 @@ def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Measure: covariance of predictions and targets over a batch, divided by the variance of the targets, in the last
         third of the records; or the mean increase of the loss, in standard errors, when the output rows are
         permuted
-    Source: derived: 0 for a constant and for the targets of other samples; our measurement: 0.004 in a healthy
+    Source: derived: 0 if the predictions are constant or belong to other samples; our measurement: 0.004 in a
+        healthy
         autoencoder before it begins to learn
     Hint: check that inputs and targets belong to the same samples; in an autoencoder, lower the weight of the KL
         term, and look for a detach before the decoder

@@ -28,7 +28,7 @@ REFUTABLE = frozenset(
 
 @training_rule("MS790", "proved-by-trial", ERROR, 0.5, Link.DATA)
 def proved(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """With one change the model learns, with another seed too.
+    """One change makes the model learn, also with another seed.
 
     Measure: decrease of the loss without the change, relative to that with it
     Source: our choice: half; a tenth for changes that make most trainings better
