@@ -89,6 +89,7 @@ def test_of_bad_maps_at_most_one_in_twenty_passes(monkeypatch):
     assert all(found[name].failed == 5 for name in BAD if BAD[name] is not wrong_class), passed
 
 
+@pytest.mark.slow
 def test_of_the_maps_of_a_trained_model_most_pass_or_are_weak():
     found = verdicts(TINY, GOOD, size=224, n=10, checkpoint=HEALTHY)
     assert sum(verdict.passed + verdict.weak for verdict in found.values()) >= 0.85 * len(GOOD) * 10

@@ -177,6 +177,7 @@ def cold(*argv, cwd, **more):
     )
 
 
+@pytest.mark.slow
 def test_threads_are_those_of_any_number_of_processes_and_others_are_reported(place, alone):
     done = cold(*STATS, "--out", "threads", cwd=place)
     assert document(done.stdout) == alone[0]

@@ -63,6 +63,7 @@ def test_the_script_ends_with_the_code_of_the_first_command_that_fails(checkout)
         assert (outcome.returncode, (checkout / "ran").read_text().split()) == (code, ran)
 
 
+@pytest.mark.slow
 def test_the_action_runs_a_command_against_the_baseline_of_the_default_branch(checkout):
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
     step = next(step for step in action["runs"]["steps"] if step["name"] == "Run")
@@ -109,6 +110,7 @@ def test_the_container_gets_all_that_the_package_is_built_from(tmp_path):
     assert [*tmp_path.glob("dist/*.whl")]
 
 
+@pytest.mark.slow
 def test_the_hooks_run_in_a_repository(checkout):
     """As a user's configuration names them; only their environment is this one, and not one made for them."""
     arguments = {

@@ -13,13 +13,15 @@ FEW_BOXES = "fasterrcnn_mobilenet_v3_large_320_fpn -w none"  # which detects not
 
 
 @pytest.mark.parametrize("line", [
-    f"grads {SSD} {{star}} --no-save",
-    f"grads {SSD} {{star}} {{harbour}} --no-save",
-    f"grads {SSD} {{star}} --mode eval --no-save",
-    f"grads {SSD} {{star}} --mode eval --target 2 --no-save",
     f"check {SSD} {{star}}",
     f"grads {FEW_BOXES} {{star}} --mode eval --no-save",
-    f"grads {FEW_BOXES} {{star}} --mode train --target box:0 --no-save",
+    *(pytest.param(line, marks=pytest.mark.slow) for line in (
+        f"grads {SSD} {{star}} --no-save",
+        f"grads {SSD} {{star}} {{harbour}} --no-save",
+        f"grads {SSD} {{star}} --mode eval --no-save",
+        f"grads {SSD} {{star}} --mode eval --target 2 --no-save",
+        f"grads {FEW_BOXES} {{star}} --mode train --target box:0 --no-save",
+    )),
 ])  # fmt: skip
 def test_hints_do_not_lead_in_a_circle(run, samples, line):
     typed = line.format(star=samples / "star.png", harbour=samples / "harbour.jpg")

@@ -25,12 +25,9 @@ LINES = {
     "lrfind": "lrfind {TINY} --size 16 --steps 12 --pictures 24",
     "ablate": "ablate {TINY} {star} --layer conv@1",
     "check": "check {TINY} {star} --select MS1",
-    "rules": "rules MS705",
     "diff": "diff {TINY} --b-dtype float16 {star}",
     "report": "report saved.json",
     "weights": "weights {samples}/tiny_resnet.safetensors",
-    "models": "models resnet18",
-    "schema": "schema stats",
     "demo": "demo elsewhere",
     "help": "help model",
 }
@@ -63,25 +60,35 @@ VALUES = {
 # An input of its own takes the place of the image; the entry of a checkpoint needs one.
 INSTEAD = ("input_shape", "input")
 BESIDE = {"key": "--checkpoint nested.pt"}
+# Options that do not contradict each other are tried in one line.
+TOGETHER = (
+    "model weights num_classes model_arg device dtype seed size mean batch workers layer columns all verbose force",
+    "checkpoint std exclude sort top quiet output html strict",
+    "key input_shape format debug",
+    "input json",
+)
 CASES = [(name, one.name) for name in COMMANDS for one in parameters_of(name).values() if one.is_shared]
 
 
-def line_with(name, option, value=None):
-    """Return the line of a command with an option."""
-    one = parameters_of(name)[option]
-    typed = (
-        f"{one.names[0]} {VALUES[option] if value is None else value}" if one.takes_value else one.names[0]
-    )
-    typed = f"{BESIDE.get(option, '')} {typed}"
-    line = LINES[name].replace("{star}", "") if option in INSTEAD else LINES[name]
-    return line.replace(name, f"{name} {typed}", 1) if name == "watch" else f"{line} {typed}"
+def line_with(name, *options):
+    """Return the line of a command with options."""
+    typed = []
+    for option in options:
+        one = parameters_of(name)[option]
+        value = view_for(name).columns[0].key if option in ("columns", "sort") else VALUES.get(option)
+        typed += [BESIDE.get(option, ""), one.names[0], value if one.takes_value else ""]
+    words, line = " ".join(filter(None, typed)), LINES[name]
+    line = line.replace("{star}", "") if {*INSTEAD} & {*options} else line
+    line = line.replace("{TINY}", "") if "model" in options else line
+    return line.replace(name, f"{name} {words}", 1) if name == "watch" else f"{line} {words}"
 
 
-def test_every_panel_is_tried():
+def test_every_option_is_tried():
     tried = {option for _, option in CASES}
     assert {"device", "dtype", "seed", "size", "mean", "batch", "force", "quiet", "debug", "html"} <= tried
     assert len(CASES) > 300
     assert tried - {*VALUES} == {"force", "all", "json", "verbose", "quiet", "debug", "strict"}
+    assert sorted(" ".join(TOGETHER).split()) == sorted(tried)
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +105,13 @@ def given(cwd, made):
     shutil.copytree(made, cwd, dirs_exist_ok=True)
 
 
-@pytest.mark.parametrize(("name", "option"), CASES)
-def test_a_shared_option_works(name, option, run, given):
-    value = view_for(name).columns[0].key if option in ("columns", "sort") else None
-    result = run(line_with(name, option, value), expect=None)
-    assert result.code == 0 or (name == "diff" and result.code == 1), result.err
-    assert not re.search("(?m)^error: ", result.err)
+@pytest.mark.parametrize("together", TOGETHER, ids=lambda options: options.split()[0])
+@pytest.mark.parametrize("name", dict(CASES))
+def test_shared_options_work(name, together, run, given):
+    if options := [option for option in together.split() if (name, option) in CASES]:
+        result = run(line_with(name, *options), expect=None)
+        assert result.code == 0 or (name == "diff" and result.code == 1), result.err
+        assert not re.search("(?m)^error: ", result.err)
 
 
 @pytest.mark.parametrize("option", ["device", "dtype", "layer", "exclude", "size", "mean", "batch"])

@@ -37,6 +37,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     here = [item for item in items if item.path.is_relative_to(HERE)]
     for item in here:
         item.add_marker("device")
+        if config.option.accelerator == STAND_IN:
+            item.add_marker("slow")  # it is compiled first
     if config.option.accelerator != STAND_IN:
         left_out = [item for item in here if item.path.name in OF_THE_STAND_IN]
         config.hook.pytest_deselected(items=left_out)

@@ -44,13 +44,21 @@ def page_id(page):
     return str(page.relative_to(ROOT))
 
 
+# What newcomers read is tried each time, the pages of reference with the slow tests.
+TRIED = [
+    pytest.param(page, id=page_id(page), marks=() if is_first else pytest.mark.slow)
+    for page in WITH_STEPS
+    for is_first in [page.name in ("README.md", "start.md") or page.parent.name == "tutorials"]
+]
+
+
 @pytest.fixture
 def folder():
     with fresh_folder() as folder, settings(folder):
         yield folder
 
 
-@pytest.mark.parametrize("page", WITH_STEPS, ids=page_id)
+@pytest.mark.parametrize("page", TRIED)
 def test_a_reader_can_do_what_the_page_says(request, page, folder, capsys):
     if page.name != "README.md":  # which draws what all write
         request.getfixturevalue("undrawn")
