@@ -335,6 +335,7 @@ def import_alone(*folders: str, needs: tuple[str, ...], without: tuple[str, ...]
     return set(process.stdout.split())
 
 
+@pytest.mark.slow
 def test_checkpoints_are_read_and_described_with_nothing_else_of_the_package():
     loaded = import_alone(
         "checkpoints",
@@ -351,6 +352,7 @@ def test_checkpoints_are_read_and_described_with_nothing_else_of_the_package():
     assert "modelscope_cli.analysis.weights.weights" in loaded
 
 
+@pytest.mark.slow
 def test_trainings_are_watched_with_nothing_else_of_the_package():
     loaded = import_alone(
         "watching", needs=("records", "hooks", "rules", "analysis.statistics", *PLAIN_MODULES)
@@ -358,6 +360,7 @@ def test_trainings_are_watched_with_nothing_else_of_the_package():
     assert "modelscope_cli.watching.run_script" in loaded
 
 
+@pytest.mark.slow
 def test_a_folder_that_needs_more_is_seen():
     with pytest.raises(AssertionError, match=r"modelscope_cli\.\S+ is not one of"):
         import_alone("watching", needs=("records", *PLAIN_MODULES))

@@ -176,6 +176,7 @@ def test_importing_the_package_costs_nothing(script: str) -> None:
     assert done.stdout.split() == ["modelscope_cli"]
 
 
+@pytest.mark.slow
 def test_a_model_of_a_file_is_built_on_meta_in_a_new_process() -> None:
     command = [sys.executable, "-m", "modelscope_cli", "summary", f"{SAMPLES}/tiny_resnet.py:TinyResNet"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

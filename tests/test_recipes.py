@@ -68,6 +68,7 @@ assert topics(SimpleNamespace(params={"words": ["schema"]}, args=[]), "kin") == 
 """
 
 
+@pytest.mark.slow
 def test_what_the_recipes_add_can_be_used(tmp_path):
     shutil.copytree(
         ROOT / "modelscope_cli", tmp_path / "modelscope_cli", ignore=shutil.ignore_patterns("__pycache__")

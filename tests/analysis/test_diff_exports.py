@@ -34,7 +34,7 @@ class Shared(nn.Module):
         return self.tail(y[:, :3]).mean((2, 3))
 
 
-@pytest.mark.parametrize("way", ["old", "dynamo"])
+@pytest.mark.parametrize("way", ["old", pytest.param("dynamo", marks=pytest.mark.slow)])
 def test_a_layer_of_several_names_and_calls_is_compared_call_by_call(way, tmp_path):
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -120,6 +120,7 @@ print(record.is_same, len(record.figures))
 """
 
 
+@pytest.mark.slow
 def test_the_plainest_kernels_are_not_a_difference(net: Net, file: Path) -> None:
     torch.save(net.state_dict(), f"{file}.pt")
     plain = {**os.environ, "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}

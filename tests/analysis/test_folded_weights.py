@@ -177,7 +177,7 @@ def test_other_networks_are_not_taken_for_folded(tmp_path):
     assert {row.status for row in rows} == {"same", "removed"}
 
 
-@pytest.mark.parametrize("way", ["old", "dynamo"])
+@pytest.mark.parametrize("way", ["old", pytest.param("dynamo", marks=pytest.mark.slow)])
 def test_an_export_is_compared_with_a_checkpoint_alone(way, tmp_path):
     pytest.importorskip("onnxscript")
     faults = pytest.importorskip("onnx_faults")

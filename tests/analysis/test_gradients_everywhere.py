@@ -139,7 +139,10 @@ def assert_figures(row: Any, grad: Tensor) -> None:
     assert (row.nan_count, row.inf_count) == (0, 0)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in ("resnet18", "swin_t") else pytest.mark.slow) for name in MODELS],
+)
 def test_gradients_are_those_of_autograd(name, compared, truth, unchanged):
     model, inputs = prepare(name)
     expected = truth(model.module)

@@ -12,7 +12,6 @@ from modelscope_cli.analysis.comparison.compare import diff_tensors
 from modelscope_cli.analysis.comparison.relation import relations
 
 BUILDERS = {
-    "resnet": (resnet18, "fc", False),
     "mobilenet": (mobilenet_v3_small, "classifier.3", False),
     "squeezenet": (squeezenet1_1, "classifier.1", False),
     "vit": (

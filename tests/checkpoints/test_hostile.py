@@ -74,7 +74,10 @@ def test_none_is_said_to_load_as_weights_only(files, scanned):
             torch.load(path, weights_only=True)
 
 
-PEERS = ["picklescan.scanner", pytest.param("modelscan.modelscan", marks=pytest.mark.peers)]
+PEERS = [
+    pytest.param("picklescan.scanner", marks=pytest.mark.slow),
+    pytest.param("modelscan.modelscan", marks=pytest.mark.peers),
+]
 
 
 @pytest.mark.parametrize("peer", PEERS)

@@ -36,6 +36,7 @@ def checkout(cwd: Path) -> Path:
     return cwd
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [line for name in FILES for line in commands(name)])
 def test_commands_run_as_printed(run, checkout, line):
     outcome = run(line.removeprefix("modelscope "))

@@ -160,10 +160,12 @@ def test_rows_are_no_stages_beside_maps():
     assert (row.channels, row.shown, row.problem) == (1, (0,), None)
 
 
-@pytest.mark.parametrize("name", ["vit_b_16", "resnet34", "swin_t"])
+@pytest.mark.parametrize(
+    "name", ["resnet34", *(pytest.param(name, marks=pytest.mark.slow) for name in ("vit_b_16", "swin_t"))]
+)
 def test_the_suggested_pattern_matches_more_than_one_layer(name, capsys):
     from modelscope_cli.shell.console import PROGRESS
 
     ms.featuremaps(name, weights="none", device="cpu", progress=PROGRESS)
-    pattern = capsys.readouterr().err.partition("--layer selects others: --layer ")[2].split()[0]
+    pattern = capsys.readouterr().err.partition("for others: --layer ")[2].split()[0]
     assert len(ms.summary(name, weights="none", device="cpu", layer=pattern).layers) > 1

@@ -23,6 +23,7 @@ def net():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("flags", "has_libraries"), [((), False), (("-W", "default"), True)])
 def test_only_deprecations_of_libraries_are_left_out(
     flags: tuple, has_libraries: bool, tmp_path: Path

@@ -118,6 +118,7 @@ def test_the_four_answers_and_what_fails_on_them(run, cwd, script, steps, option
     assert bool(report["findings"]) == (verdict == "fault")
 
 
+@pytest.mark.slow
 def test_a_run_imports_no_rules_of_check(cwd):
     (cwd / "loop.py").write_text(LOOP)
     code = (

@@ -30,6 +30,7 @@ def examples(name):
     return example_lines(commands()[name].help.partition("Examples:")[2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", commands())
 def test_the_examples_of_a_command_run(name, undrawn, quick_weights):
     lines = examples(name)

@@ -39,6 +39,7 @@ def test_every_tool_has_a_table():
     assert len(ROWS) == len(re.findall(r"(?m)^\| .*modelscope ", PAGE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", sorted({line for _, line, _ in ROWS}))
 def test_commands_run(line, folder, capsys, undrawn):
     quicker = line.replace("--steps 20", "--steps 5")
@@ -50,6 +51,7 @@ def forced(line):
     return ["--force"] if "--save-tensors" in line or "--out " in line else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", sorted({code for _, _, code in ROWS}))
 def test_python_runs(code, names):
     assert eval(code.replace("steps=20", "steps=5"), dict(names)) is not None

@@ -55,8 +55,13 @@ def codes_of(tmp_path_factory):
     return watched
 
 
+TRAINED = sorted({*rules.EXAMPLES} - {*rules.RANKS, *rules.TRIED})
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("code", sorted({*rules.EXAMPLES} - {*rules.RANKS, *rules.TRIED}))
+@pytest.mark.parametrize(
+    "code", [pytest.param(code, marks=pytest.mark.slow if n % 8 else ()) for n, code in enumerate(TRAINED)]
+)
 def test_the_training_breaks_its_rule_and_the_change_cures_it(code, codes_of, slept):
     wrong, right = rules.EXAMPLES[code]
     assert code in codes_of(wrong)

@@ -30,12 +30,14 @@ def giga_multiply_adds(model: nn.Module, shapes: tuple[tuple[int, ...], ...]) ->
 
 @pytest.mark.parametrize(("name", "family", "options"), [
     ("resnet34", "classification", {}),
-    ("efficientnet_b7", "classification", {}),
-    ("vit_b_16", "classification", {}),
     ("lraspp_mobilenet_v3_large", "segmentation", {"weights_backbone": None}),
-    ("mvit_v2_s", "video", {}),
-    ("s3d", "video", {}),
-    ("raft_small", "optical_flow", {}),
+    *(pytest.param(*one, marks=pytest.mark.slow) for one in (
+        ("efficientnet_b7", "classification", {}),
+        ("vit_b_16", "classification", {}),
+        ("mvit_v2_s", "video", {}),
+        ("s3d", "video", {}),
+        ("raft_small", "optical_flow", {}),
+    )),
 ])  # fmt: skip
 def test_published_multiply_adds_hold_at_the_natural_size(
     name: str, family: str, options: dict[str, None]

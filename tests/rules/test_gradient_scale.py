@@ -122,6 +122,7 @@ def fails(net, steps=60):
     return not float(loss.detach()) < math.log(10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gain", "depth"), [(1.0, 4), (1.0, 12), (1.2, 6), (2.0, 8), (1.7, 12), (3.0, 8), (2.0, 24)]
 )

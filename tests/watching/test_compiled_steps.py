@@ -61,6 +61,7 @@ def train(kind, n=24):
     return torch.stack(losses), [p.detach() for p in model.parameters()], graphs
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of torch's own
 @pytest.mark.parametrize("kind", ["model", "one graph", "in place", "loss", "step"])
 def test_it_is_seen_and_not_disturbed(recorded, caplog, kind):

@@ -28,7 +28,13 @@ sys.exit(7)
 """
 
 
-@pytest.mark.parametrize("environment", [{"RANK": "0", "WORLD_SIZE": "1"}, {}], ids=["rank", "alone"])
+@pytest.mark.parametrize(
+    "environment",
+    [
+        pytest.param({"RANK": "0", "WORLD_SIZE": "1"}, id="rank"),
+        pytest.param({}, id="alone", marks=pytest.mark.slow),
+    ],
+)
 def test_an_exit_is_complete_and_only_a_rank_leaves_python_whole(tmp_path, environment):
     (tmp_path / "ending.py").write_text(ENDING)
     watch = [sys.executable, "-m", "modelscope_cli", "watch", "-o", "table.tsv", "ending.py"]

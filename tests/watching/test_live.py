@@ -35,6 +35,7 @@ def at_once(monkeypatch):
     monkeypatch.setattr(Redraw, "is_due", lambda self: self.due < float("inf"))
 
 
+@pytest.mark.slow
 def test_the_page_is_renewed_while_the_script_runs_and_closed_afterwards(
     at_once, tmp_path, monkeypatch, capsys
 ):

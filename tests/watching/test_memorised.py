@@ -33,8 +33,10 @@ def shuffled(x):
     return x[torch.randperm(len(x))]
 
 
-@pytest.mark.parametrize("kind", [nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss])
-@pytest.mark.parametrize(("targets", "is_found"), [(same, False), (shuffled, True)])
+@pytest.mark.parametrize(
+    ("kind", "targets", "is_found"),
+    [(nn.MSELoss, same, False), (nn.L1Loss, shuffled, True), (nn.SmoothL1Loss, shuffled, True)],
+)
 def test_numbers(recorded, kind, targets, is_found):
     record = recorded(lambda: run(2, kind(), targets, same))
     found = [one for one in record.findings if one.code == "MS742"]

@@ -278,6 +278,7 @@ def test_trials_reach_beyond_a_late_break(flat):
     assert steps_of(late) == 940
 
 
+@pytest.mark.slow
 def test_nothing_of_trials_is_imported_if_they_are_not_asked_for():
     code = """
 import sys
