@@ -12,7 +12,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.records.naming import LAST_SEED
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.options import ImagesArgument, InputOptions, LayerOptions, Mode, ModelOptions
-from modelscope_cli.shell.output import emit, save_as
+from modelscope_cli.shell.output import emit
 from modelscope_cli.shell.output_options import OutputOptions
 from modelscope_cli.shell.parameters import command
 
@@ -68,9 +68,6 @@ def diff(
             "activations that of assert_close: 1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
         ),
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the differences by depth (.png .svg .pdf).")
-    ] = None,
     mode: Mode = "auto",
     model: Annotated[
         str | None,
@@ -109,7 +106,7 @@ def diff(
       modelscope diff demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --b-dtype
         bfloat16
 
-      modelscope diff resnet18 --weights none --b-seed 1 --input-shape 1,3,224,224 --plot depth.png
+      modelscope diff resnet18 --weights none --b-seed 1 --input-shape 1,3,224,224
 
       modelscope stats resnet18 demo/star.png --weights none -o here.json
 
@@ -117,13 +114,10 @@ def diff(
 
       modelscope diff here.json there.json --html difference.html
     """
-    from modelscope_cli.report.canvas import check_figure
     from modelscope_cli.report.diff.table import diff_columns, diff_sheet
 
     where = replace(show, all=all).begin()
     where.layout.check(diff_columns())
-    if plot is not None:
-        check_figure(plot, show.force)
     side_a, side_b, files = _sides(a, b, images or [], model)
     record = ms.diff(
         on.request(side_a),
@@ -137,8 +131,6 @@ def diff(
         **asdict(of_b),
         progress=PROGRESS,
     )
-    if plot is not None:
-        save_as(record, plot)
     emit(where, diff_sheet(record, show_all=all), record)
     return 0 if record.is_same else DIFFERENT
 

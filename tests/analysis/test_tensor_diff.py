@@ -174,8 +174,8 @@ def test_a_factor_of_weights_is_given(factors):
     with torch.no_grad():
         for layer, factor in zip(nets[1], factors, strict=False):
             layer.weight.mul_(factor)
-    expected = " to ".join(dict.fromkeys(f"{one:.4g} x A" for one in (min(factors), max(factors))))
-    assert f"(B = {expected})" in ms.diff(*nets).causes[0].message
+    causes = [cause.message for cause in ms.diff(*nets).causes]
+    assert all(f"times {one:.4g}" in " ".join(causes) for one in factors)
 
 
 @pytest.mark.parametrize("frozen", [True, False])

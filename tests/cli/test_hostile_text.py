@@ -30,7 +30,7 @@ def net():
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 COMMANDS = {
     "summary": "summary {net} --input-shape 2,3,16,16",
-    "stats": "stats '{picture}' -m {net} -w none --size 16 --plot plot.svg",
+    "stats": "stats '{picture}' -m {net} -w none --size 16",
     "featuremaps": "featuremaps '{picture}' -m {net} -w none --size 16 --out out",
     "grads": "grads '{picture}' -m {net} -w none --size 16 --out out",
     "predict": "predict '{picture}' -m {net} -w none --size 16 --labels '{labels}'",
@@ -39,7 +39,7 @@ COMMANDS = {
     "train": "train {net} '{data}' --size 16 --steps 2 --batch 4 --every 1 --out out",
     "lrfind": "lrfind {net} '{data}' --size 16 --steps 4 --batch 4 --out out",
     "check": "check {net} '{picture}' -c '{weights}' --size 16 --set MS202=0 --fail-on error",
-    "diff": "diff '{weights}' '{other}' --plot plot.svg",
+    "diff": "diff '{weights}' '{other}'",
     "diff run": "diff {net} {net} '{picture}' -w none --b-seed 1 --size 16",
     "weights": "weights '{weights}' --stats",
     "watch": "watch --out out '{script}'",

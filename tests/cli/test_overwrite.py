@@ -13,7 +13,6 @@ from modelscope_cli.shell.output_options import OutputOptions
 SICK = "{samples}/sick.safetensors"
 FILES = [
     ("rules -o old.md", "old.md"),
-    (f"diff {SICK} {SICK} --plot old.svg", "old.svg"),
     (f"weights {SICK} --convert old.safetensors", "old.safetensors"),
     ("check {TINY} --select MS1 -o old.xml", "old.xml"),
     ("stats {star} {tiny} -l head --plot old.png", "old.png"),

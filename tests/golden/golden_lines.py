@@ -149,7 +149,7 @@ LINES = {
     "rules_one": "rules MS205 #jt",
     "rules_training": "rules MS75 #jt",
     # diff
-    "diff_files": "diff demo/tiny_resnet.safetensors demo/sick.safetensors --plot d.png",
+    "diff_files": "diff demo/tiny_resnet.safetensors demo/sick.safetensors",
     "diff_run": f"diff {TINY} {STAR} --tolerance 0 --b-dtype bfloat16",
     "diff_mode": f"diff {TINY} {STAR} --b-mode train --mode eval -l 'block*' --exclude bn --batch 1 --workers 0",
     "diff_two": f"diff demo/tiny_resnet.py:TinyResNet {STAR} -c demo/tiny_resnet.safetensors --b-checkpoint demo/sick.safetensors",

@@ -237,7 +237,7 @@ summary maxvit_t --input-shape 3,448,448
 diff several tiny.safetensors
 predict {TINY} dot.png -c several
 diff tiny.safetensors run.pth --key nope
-diff tiny.safetensors tiny.safetensors --plot x.foo
+stats {TINY} dot.png --plot x.foo
 weights tiny.safetensors --layer conv.bias
 weights tiny.safetensors --depth x
 ablate {TINY} dot.png --layer bn1 --no-save

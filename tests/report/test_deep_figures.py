@@ -60,14 +60,12 @@ def trained() -> Any:
 RECORDS = {
     "stats": lambda: ms.stats(Deep(), SMALL),
     "grads": lambda: ms.grads(Deep(), SMALL, target=1),
-    "diff": lambda: ms.diff(Deep(), Deep().bfloat16(), SMALL),
     "watch": watched,
     "train": trained,
 }
 FIGURES = [
     ("stats", "distributions", [162]),
     ("grads", "flow", [162, 162]),
-    ("diff", "divergence", [163]),
     ("watch", "dead_units", [80]),
     ("train", "training", [162, 80, 81]),
 ]

@@ -44,7 +44,6 @@ DRAWN: Mapping[str, Mapping[str, str]] = {
     "watch --report few": {"few/histograms.png": "readme.png"},
     "train demo/tiny_resnet.py:TinyResNet --size 48 --out learnt": {"learnt/curves.png": "curves.png"},
     "lrfind demo/tiny_resnet.py:TinyResNet --size 48 --out rate": {"rate/lr.png": "lr.png"},
-    f"diff {_HEALTHY} --b-dtype bfloat16 demo/star.png --plot bfloat16.png": {"bfloat16.png": "bfloat16.png"},
 }
 
 

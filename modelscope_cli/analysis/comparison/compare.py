@@ -1,7 +1,6 @@
 """Comparison of two sides: their weights, or the outputs of their layers on the same input."""
 
 import dataclasses
-import hashlib
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from modelscope_cli.analysis.comparison.distance import sum_up, to_distance, tra
 from modelscope_cli.analysis.comparison.evidence import alone_different, within_rounding
 from modelscope_cli.analysis.comparison.folding import EXPORT_AGAIN, StoredFold, find_folds
 from modelscope_cli.analysis.comparison.matching import Key
+from modelscope_cli.analysis.comparison.moved import by_value, find_moved
 from modelscope_cli.analysis.comparison.precision import precision_causes
 from modelscope_cli.analysis.comparison.programs import LayersInOrder, Program, program_of
 from modelscope_cli.analysis.comparison.relation import relations
@@ -118,7 +118,7 @@ def _differing_prefixes(name: str, other: str) -> tuple[str, str]:
 
 def _of_one_value(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> dict[str, str]:
     """Return `{name in A: name in B}` of the tensors that equal exactly one tensor of the other side."""
-    ours, theirs = _by_value(a), _by_value(b)
+    ours, theirs = by_value(a), by_value(b)
     alike = ((names, theirs.get(value, ())) for value, names in ours.items())
     return {names[0]: others[0] for names, others in alike if len(names) == len(others) == 1}
 
@@ -126,15 +126,6 @@ def _of_one_value(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> dict[str,
 def _layers_of(pairs: Mapping[str, str]) -> dict[str, str]:
     """Return `{layer of A: layer of B}` of paired tensors."""
     return {name.rpartition(".")[0]: other.rpartition(".")[0] for name, other in pairs.items()}
-
-
-def _by_value(tensors: Mapping[str, Tensor]) -> dict[Any, list[str]]:
-    names: dict[Any, list[str]] = defaultdict(list)
-    for name, tensor in tensors.items():
-        if tensor.layout == torch.strided and not tensor.is_quantized:
-            data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
-            names[tensor.shape, tensor.dtype, hashlib.sha256(data).digest()].append(name)
-    return names
 
 
 def _weights_alone(
@@ -264,7 +255,10 @@ class ModelComparison:
             causes = tuple(precision_causes(side_a, side_b, diff.rows, first, tolerance))
         elif not is_meant:
             evidence = diff.examined, diff.matching, first, tolerance, inputs.preprocessing, values
-            causes = find_causes(side_a, side_b, *evidence)
+            moved, related = _moved(*(model.module for model in loaded)) if program is None else ([], {})
+            layers = {*map(layer_of, related)}
+            found = find_causes(side_a, side_b, *evidence)
+            causes = (*moved, *(one for one in found if one.layer not in layers))
         warnings = (
             *(warning for model in loaded for warning in model.warnings),
             *tell_of_images(inputs, self.progress),
@@ -340,6 +334,14 @@ def _refuse_outputs(row: LayerDifference, b: LoadedModel, files: Sequence[str]) 
     raise CannotRunError(f"A has {ours} and B {theirs}: the outputs cannot be compared", hint)
 
 
+def _moved(*modules: nn.Module) -> tuple[list[Cause], dict[str, str]]:
+    a, b = (
+        {name: one for name, one in module.state_dict().items() if isinstance(one, Tensor)}
+        for module in modules
+    )
+    return find_moved(diff_tensors(a, b)[0], a, b)
+
+
 def _size(module: nn.Module) -> tuple[int, int]:
     n_layers = sum(not any(one.children()) for one in module.modules())
     return n_layers, sum(one.numel() for one in module.parameters())
@@ -379,8 +381,8 @@ def diff_tensors(
     pairs = {name: other for name, other in pairs.items() if name not in folded}
     paired = {*pairs.values(), *(name for found in folds for name in (found.b_weight, found.b_bias))}
     rest = {name: one for name, one in a.items() if name not in pairs and name not in folded}
-    once = _by_value(b) if is_exported and rest else {}  # an exporter stores tensors of equal values once
-    shared = {name: once[key][0] for key, names in _by_value(rest).items() if key in once for name in names}
+    once = by_value(b) if is_exported and rest else {}  # an exporter stores tensors of equal values once
+    shared = {name: once[key][0] for key, names in by_value(rest).items() if key in once for name in names}
 
     def of_one(name: str, status: str, ours: Tensor | None, theirs: Tensor | None) -> TensorDifference:
         tensor, note = ours if theirs is None else theirs, None

@@ -175,7 +175,7 @@ def _sources(
 ) -> tuple[Source, Source]:
     if isinstance(a, str) and (b is None or isinstance(b, str)):
         names = read_names(a, b, model, is_run=is_run)
-        if names.is_left_out and of_b == BSettings():
+        if names[1].is_left_out and of_b == BSettings():
             message = f"there is nothing to compare '{a}' with"
             if holds_weights(a):
                 hint = (
@@ -184,7 +184,7 @@ def _sources(
             else:
                 hint = "--b-dtype bfloat16   or another setting, or another model or checkpoint as B"
             raise UsageError(message, hint)
-        return requests_of(settings, names, of_b)
+        return requests_of(settings, *names, of_b)
     from modelscope_cli.analysis.comparison.sides import sources_handed_over
     from modelscope_cli.analysis.subject import refuse_idle
 

@@ -8,21 +8,19 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.comparison.distance import plain_values
+from modelscope_cli.analysis.comparison.moved import RELATIONS, find_moved
 from modelscope_cli.analysis.comparison.variants import coarse
 from modelscope_cli.records.diff import Cause, TensorDifference
 from modelscope_cli.records.naming import counted, layer_of, some
 
 # Weights trained from two starts have a cosine about 0, and after fine-tuning mostly one above 0.5.
 _RELATED = 0.3
-_PARALLEL = 1 - 1e-6  # the cosine of a multiple at least, also if it is computed in float32
-_REMAINDER = 5e-5  # of a multiple that is rounded to float32, relative to its norm, at most
 _WITHIN = "equal within the tolerance"
 _NOT_FINITE = "not compared, because of NaN or infinity"
-_SCALED = "the same as in A up to a factor (B = {factor})"
 _CLOSE = "close to those of A, as after fine-tuning (cosine at least {low:.4g})"
 _UNRELATED = "unrelated to those of A (cosine at most {high:.4g})"
 _GRID = "the same as in A, rounded to a grid in B ({levels} distinct values"
-_FORMS = {"factor": "{:.4g} x A".format, "levels": "{:g}".format}
+_N_AT_A_GLANCE = 512  # values that tell most weights that are not on a grid
 _ROUNDED = 2.0**-8  # relative L2 that rounding to bfloat16 stays below
 
 
@@ -32,10 +30,12 @@ def relations(
     """Yield what is not finite, what differs by shape, then how far the other weights are those of A."""
     if bad := [row for row in rows if row.nonfinite and not row.matched]:
         yield _not_finite(bad, a, b)
+    causes, places = find_moved(rows, a, b)
+    yield from causes
     weights = [row for row in rows if _is_weight(row)]
     paired = [row for row in weights if row.shape and row.b_shape]
     removed, added = ([row for row in weights if row.status == status] for status in ("removed", "added"))
-    reshaped = [row for row in paired if row.status == "reshaped"]
+    reshaped = [row for row in paired if row.status == "reshaped" and row.name not in places]
     heads = [row for row in reshaped if (row.shape or ())[1:] == (row.b_shape or ())[1:]]
     others = [row for row in reshaped if row not in heads]
     ends = [row.shape or row.b_shape or () for row in (*removed[-1:], *added[-1:])]
@@ -57,9 +57,9 @@ def relations(
         sizes = ["x".join(map(str, shape)) for shape in (row.shape or (), row.b_shape or ())]
         what = "another number of input channels" if row in others else "images or patches of another size"
         yield Cause("input", layer_of(row.name), f"{row.name} is {sizes[0]} in A and {sizes[1]} in B", what)
-    if rest := [row for row in paired if row.status != "reshaped"]:
+    if rest := [row for row in paired if row not in reshaped]:
         alone = () if is_other else (removed, added)
-        yield Cause("backbone" if heads else "weights", None, _kinship(rest, alone, rows, a, b), "")
+        yield Cause("backbone" if heads else "weights", None, _kinship(rest, alone, rows, places, a, b), "")
     status = {row.name: row.status for row in rows}
     moved = [row for row in rows if row.name.endswith(".running_var") and row.status == "changed"]
     if frozen := [row for row in moved if status.get(f"{layer_of(row.name)}.weight") == "same"]:
@@ -106,40 +106,31 @@ def _kinship(
     weights: Sequence[TensorDifference],
     alone: Sequence[Sequence[TensorDifference]],
     rows: Sequence[TensorDifference],
+    places: Mapping[str, str],
     a: Mapping[str, Tensor],
     b: Mapping[str, Tensor],
 ) -> str:
     """Return how many weights are equal, of one start, unrelated, and only in A or B."""
-    changed = [row for row in weights if row.status in ("changed", "retyped") and not row.nonfinite]
-    names, n = {row.name for row in weights}, len(weights) + max(map(len, alone), default=0)
+    moved = [row for row in weights if row.status in ("changed", "retyped") and row.name not in places]
+    changed = [row for row in moved if not row.nonfinite]
+    names, n = {row.name for row in weights} | {*places}, len(weights) + max(map(len, alone), default=0)
     rest = [row for row in rows if row.status in ("changed", "retyped") and row.name not in names]
     groups: dict[str, list[TensorDifference]] = {
-        name: [] for name in ("equal", _WITHIN, _SCALED, _CLOSE, _UNRELATED)
+        name: [] for name in ("equal", _WITHIN, *RELATIONS.values(), _CLOSE, _UNRELATED)
     }
     rounded = _rounding(changed, a, b)
-    figures: dict[str, list[float]] = {"factor": [], "levels": []}
+    levels: list[int] = []
     for row in weights:
-        relation = rounded if rounded and row in changed else _relation(row)
-        if relation == _SCALED:
-            factor = _factor(a[row.name], b[row.b_name or row.name])
-            figures["factor"] += [factor] if factor is not None else []
-            relation = _CLOSE if factor is None else _SCALED
+        relation = rounded if rounded and row in changed else places.get(row.name) or _relation(row)
         if relation == _CLOSE and (grid := _levels(a[row.name], b[row.b_name or row.name])):
-            figures["levels"].append(grid[0])
+            levels.append(grid[0])
             relation = f"{_GRID}{grid[1]})"
         groups.setdefault(relation, []).append(row)
-    text = "; ".join(_counted(group, n, relation, figures) for relation, group in groups.items() if group)
+    text = "; ".join(_counted(group, n, relation, levels) for relation, group in groups.items() if group)
     for side, only in zip("AB", alone, strict=False):
         text += f"; {len(only)} only in {side}: {some(row.name for row in only)}" if only else ""
     others = f", {counted(len(rest), 'other tensor')} changed: {_span(rest)}" if rest and not changed else ""
     return text + others
-
-
-def _factor(a: Tensor, b: Tensor) -> float | None:
-    """Return what `b` is as a multiple of `a`, None if it is not one."""
-    a, b = a.cpu().double(), b.cpu().double()  # some devices have no float64
-    factor = (a * b).sum() / a.square().sum()
-    return factor.item() if (b - factor * a).norm() <= _REMAINDER * b.norm() else None
 
 
 def _levels(a: Tensor, b: Tensor) -> tuple[int, str] | None:
@@ -148,7 +139,11 @@ def _levels(a: Tensor, b: Tensor) -> tuple[int, str] | None:
     parts = {b.numel(): "", b.shape[1]: " for each output channel"}
     for size, part in (*parts.items(), *((n, f" for each {n} inputs") for n in (128, 64, 32))):
         if size in parts or b.shape[1] % size == 0:
-            ordered = b.reshape(-1, size).gather(1, a.reshape(-1, size).argsort(1))
+            x, y = a.reshape(-1, size), b.reshape(-1, size)
+            glance = y[0, :_N_AT_A_GLANCE][x[0, :_N_AT_A_GLANCE].argsort()]
+            if bool((glance.diff() < 0).any()):
+                continue
+            ordered = y.gather(1, x.argsort(1))
             steps = ordered.diff(dim=1)
             n_levels = int((steps != 0).sum(1).max()) + 1
             n_equal = int(((steps == 0) & (ordered[:, 1:] != 0)).sum())  # beside zeros, as of pruning
@@ -181,21 +176,16 @@ def _relation(row: TensorDifference) -> str:
         return _WITHIN if row.differing else "equal"
     if row.nonfinite:
         return _NOT_FINITE
-    return _SCALED if abs(cosine) > _PARALLEL else _CLOSE if cosine > max(_RELATED, chance) else _UNRELATED
+    return _CLOSE if cosine > max(_RELATED, chance) else _UNRELATED
 
 
-def _counted(
-    group: Sequence[TensorDifference], n: int, relation: str, figures: Mapping[str, Sequence[float]]
-) -> str:
+def _counted(group: Sequence[TensorDifference], n: int, relation: str, levels: Sequence[int]) -> str:
     cosines = [row.cosine or 0.0 for row in group]
     which = f"all {n} weights" if len(group) == n > 1 else f"{len(group)} of {counted(n, 'weight')}"
-    where = f": {_span(group)}" * (len(group) < n and relation in (_SCALED, _CLOSE, _UNRELATED))
+    where = f": {_span(group)}" * (len(group) < n and relation in (_CLOSE, _UNRELATED))
     bounds = {"low": math.floor(min(cosines) * 1e4) / 1e4, "high": math.ceil(max(cosines) * 1e4) / 1e4}
-    ends = {name: (min(found), max(found)) for name, found in figures.items() if found}
-    known = bounds | {
-        name: " to ".join(dict.fromkeys(map(_FORMS[name], both))) for name, both in ends.items()
-    }
-    return f"{which} {'is' if len(group) == 1 else 'are'} {relation.format_map(known)}{where}"
+    ends = " to ".join(dict.fromkeys(map(str, (min(levels), max(levels))))) if levels else ""
+    return f"{which} {'is' if len(group) == 1 else 'are'} {relation.format(**bounds, levels=ends)}{where}"
 
 
 def _span(rows: Sequence[TensorDifference]) -> str:

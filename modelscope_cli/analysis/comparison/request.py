@@ -35,6 +35,7 @@ class Named:
 
     model: str | None
     checkpoint: Path | None = None
+    is_left_out: bool = False  # whether it was not named, and is A again
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +66,7 @@ class WeightsFile:
 Source: TypeAlias = ModelRequest | LoadedModel | WeightsFile
 
 
-@dataclass(frozen=True, slots=True)
-class DiffRequest:
-    """The two sides."""
-
-    a: Named
-    b: Named
-    is_left_out: bool  # whether B was not named, and is A again
-
-
-def read_names(a: str, b: str | None, model: str | None, *, is_run: bool) -> DiffRequest:
+def read_names(a: str, b: str | None, model: str | None, *, is_run: bool) -> tuple[Named, Named]:
     """Distinguish models from checkpoints.
 
     A checkpoint is run in `model`, else in the model of the other side, else in the architecture it is recognised
@@ -96,7 +88,7 @@ def read_names(a: str, b: str | None, model: str | None, *, is_run: bool) -> Dif
             raise CannotRunError(
                 message, "give the Python module that it was made from, as FILE.py:NAME, or a .pt2"
             )
-    return DiffRequest(named(texts[0]), named(texts[1]), b is None)
+    return named(texts[0]), replace(named(texts[1]), is_left_out=b is None)
 
 
 def is_program(text: str) -> bool:
@@ -126,16 +118,16 @@ def is_input(text: str) -> bool:
 
 
 def requests_of(
-    settings: ModelRequest, names: DiffRequest, of_b: BSettings
+    settings: ModelRequest, a_named: Named, b_named: Named, of_b: BSettings
 ) -> tuple[ModelRequest | WeightsFile, ModelRequest | WeightsFile]:
     """Return the model to load, or the file whose tensors to compare, for A and for B.
 
     Args:
         settings: the settings of both sides; `of_b`: those of B alone.
     """
-    exported = names.a.model or str(names.a.checkpoint)
-    other = names.b.model or str(names.b.checkpoint)
-    if is_program(exported) and (names.a.model is not None or not is_program(other)):
+    exported = a_named.model or str(a_named.checkpoint)
+    other = b_named.model or str(b_named.checkpoint)
+    if is_program(exported) and (a_named.model is not None or not is_program(other)):
         message = f"'{exported}' is an exported model: give it as B, and as A the model it came from"
         words, swapped = invocation().argv or ("diff", exported, other), {exported: other, other: exported}
         words, note = tuple(swapped.get(word, word) for word in words), ""
@@ -143,34 +135,30 @@ def requests_of(
             words, note = ("diff", exported, other), "   compares their weights"
         raise UsageError(message, shlex.join(("modelscope", *words)) + note)
     reason = "is a setting of models, and checkpoints without a model are compared as they are"
-    if names.b.model is None:
+    if b_named.model is None:
         refuse_given({**of_b.typed(), "--b-key": None}, reason, "--model NAME")
-        if names.a.model is None:
+        if a_named.model is None:
             weights = None if settings.weights == "auto" else settings.weights
             refuse_given({"--weights": weights, "--checkpoint": settings.checkpoint}, reason, "--model NAME")
-    base = names.a if names.a.model else names.b
+    base = a_named if a_named.model else b_named
     if base.model is None:
-        return _file(names.a, settings.key), _file(names.b, of_b.key or settings.key)
-    if settings.checkpoint and names.a.checkpoint:
-        message = f"'{names.a.checkpoint}' and '--checkpoint {settings.checkpoint}' are two checkpoints for A"
+        return _file(a_named, settings.key), _file(b_named, of_b.key or settings.key)
+    if settings.checkpoint and a_named.checkpoint:
+        message = f"'{a_named.checkpoint}' and '--checkpoint {settings.checkpoint}' are two checkpoints for A"
         raise UsageError(message, f"leave out --checkpoint {settings.checkpoint}")
     keys = {"--key": settings.key, "--b-key": of_b.key}
-    if not _has_checkpoint(settings, names, of_b):
+    checkpoints = (a_named.checkpoint, b_named.checkpoint, settings.checkpoint, of_b.checkpoint)
+    if not any((*checkpoints, *(is_checkpoint(one.model or "") for one in (a_named, b_named)))):
         refuse_given(keys, "needs a checkpoint, but none is given", "--checkpoint FILE")
     a = _with_key(
         replace(settings, model=base.model, checkpoint=base.checkpoint or settings.checkpoint), settings.key
     )
     a = check_request(a)
-    if names.b.model is None:
-        return a, _file(names.b, of_b.key or settings.key)
-    b = _with_key(_request_b(a, names, settings.checkpoint, of_b), of_b.key or settings.key)
+    if b_named.model is None:
+        return a, _file(b_named, of_b.key or settings.key)
+    b = _with_key(_request_b(a, b_named, settings.checkpoint, of_b), of_b.key or settings.key)
     b = b if Path(b.model).suffix.lower() == ".pt2" else check_request(b)
-    return (a if names.a.model is not None else _file(names.a, settings.key)), b
-
-
-def _has_checkpoint(settings: ModelRequest, names: DiffRequest, of_b: BSettings) -> bool:
-    checkpoints = (names.a.checkpoint, names.b.checkpoint, settings.checkpoint, of_b.checkpoint)
-    return any(checkpoints) or any(is_checkpoint(model) for model in (names.a.model, names.b.model) if model)
+    return (a if a_named.model is not None else _file(a_named, settings.key)), b
 
 
 def _with_key(request: ModelRequest, key: str | None) -> ModelRequest:
@@ -184,23 +172,23 @@ def _file(side: Named, key: str | None) -> WeightsFile:
     return WeightsFile(side.checkpoint, key)
 
 
-def _request_b(a: ModelRequest, names: DiffRequest, option: Path | None, of_b: BSettings) -> ModelRequest:
+def _request_b(a: ModelRequest, named: Named, option: Path | None, of_b: BSettings) -> ModelRequest:
     """Return the request for B: that for A with B's name and options; `option` is `--checkpoint`, for both."""
-    checkpoint_of_b = names.b.checkpoint
-    if checkpoint_of_b is not None and of_b.checkpoint is not None and not names.is_left_out:
+    checkpoint_of_b = named.checkpoint
+    if checkpoint_of_b is not None and of_b.checkpoint is not None and not named.is_left_out:
         message = f"'{checkpoint_of_b}' and '--b-checkpoint {of_b.checkpoint}' are two checkpoints for B"
         raise UsageError(message, f"leave out --b-checkpoint {of_b.checkpoint}")
     # `--b-weights` replaces a checkpoint that B only inherits from A.
     inherited = None if of_b.weights else option
-    if is_program(names.b.model or ""):
-        reason = f"does not apply to '{names.b.model}', which is an exported model"
+    if is_program(named.model or ""):
+        reason = f"does not apply to '{named.model}', which is an exported model"
         refuse_given(replace(of_b, mode=None, seed=None).typed(), reason, "")
-        return ModelRequest(names.b.model or "", seed=a.seed)
-    checkpoint = of_b.checkpoint or (checkpoint_of_b if not (of_b.weights and names.is_left_out) else None)
-    assert names.b.model is not None
+        return ModelRequest(named.model or "", seed=a.seed)
+    checkpoint = of_b.checkpoint or (checkpoint_of_b if not (of_b.weights and named.is_left_out) else None)
+    assert named.model is not None
     return replace(
         a,
-        model=names.b.model,
+        model=named.model,
         weights=of_b.weights or ("auto" if checkpoint else a.weights),
         checkpoint=checkpoint or inherited,
         device=of_b.device or a.device,

@@ -184,14 +184,8 @@ def _title(record: DiffRecord) -> str:
     return f"{names} on {counted(record.images or 0, 'image')}{agreement}"
 
 
-def sides_in_words(record: DiffRecord) -> dict[str, str]:
-    """Return what A and B are: the model and its settings, or the dtype of a file."""
-    run = record.run
-    ours = DiffSide(run.model, run.device, run.dtype, run.seed, record.mode)
-    return {"A": _side(ours), "B": _side(record.b)}
-
-
 def _side(side: DiffSide) -> str:
+    """Return what A or B is: the model and its settings, or the dtype of a file."""
     if side.model.source == "file":
         return side.dtype
     mode = f", {side.mode} mode" if side.mode else ""
@@ -211,7 +205,9 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     facts = [(one.name, f"{one.a} in A; {one.b} in B") for one in record.settings if one.name in _OUTCOMES]
     facts += [(one.kind.replace("_", " "), text) for one, text in zip(causes, texts, strict=True)]
     facts += [("labels", _labels(record))] * (record.labels_changed is not None)
-    facts += sides_in_words(record).items()
+    run = record.run
+    ours = DiffSide(run.model, run.device, run.dtype, run.seed, record.mode)
+    facts += [("A", _side(ours)), ("B", _side(record.b))]
     facts.append(("weights", _sizes(record)) if record.sizes else ("totals", _totals(record)))
     if folds := [row for row in record.tensors or () if "folded in," in (row.matched or "")]:
         n = len({row.matched for row in folds})

@@ -137,7 +137,6 @@ _SHOWN = {
     "activations": "The loss, the accuracy, and the outputs of the layers over the steps",
     **dict.fromkeys(("curves", "training"), "The loss, the layers and the updates over the steps"),
     "explanation": "Evidence by position: red raises the score, blue lowers it; half of the red is in the box",
-    "divergence": "The relative difference of B from A, by layer",
     **dict.fromkeys(("gradient_flow", "flow"), "The gradients of the layers and of their parameters"),
     "memory": "The memory of a training step while each layer runs",
     **dict.fromkeys(("lr", "range test"), "The loss over the learning rate"),
