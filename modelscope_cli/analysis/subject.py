@@ -192,7 +192,7 @@ class Subject:
         folders = class_folders(self.inputs.files)
         is_one = len({*best}) == 1 and len(best) >= ENOUGH_ALIKE and len(folders) > 1
         if share is not None and (is_random or (share < _ALIKE and not is_one)):
-            likely = "the model hardly looks at the image, or the images are nearly alike"
+            likely = "the output hardly depends on the image, or the images are nearly alike"
             words = (
                 f"the scores of the {len(judged.codes)} images differ by at most {rounded(100 * share)} % of"
             )

@@ -130,7 +130,7 @@ def remedy(path: Path, head: bytes) -> str:
     if foreign_model(path) is not None:
         return "modelscope summary FILE.py:NAME   a function there that returns the PyTorch model it was made from"
     supported = "supported are " + " ".join(CHECKPOINT_SUFFIXES)
-    return supported if _known(head) else f"get the file again, as binary; {supported}"
+    return supported if _known(head) else f"download the file again, in binary mode; {supported}"
 
 
 def damaged(path: Path, reason: object, kind: str = "checkpoint") -> CannotRunError:
@@ -144,8 +144,8 @@ def damaged(path: Path, reason: object, kind: str = "checkpoint") -> CannotRunEr
             )
         hint = ask_for_tensors(path) if kind == "checkpoint" else f"ls -l {shlex.quote(str(path))}"
         return CannotRunError(f"{kind} '{path}' cannot be read: {what}", hint)
-    message = f"{kind} '{path}' is damaged or cut short: {what}"
-    return CannotRunError(message, f"get the file again; this one has {path.stat().st_size} bytes")
+    message = f"{kind} '{path}' is damaged or truncated: {what}"
+    return CannotRunError(message, f"download the file again; this one has {path.stat().st_size} bytes")
 
 
 def _words(reason: object) -> str:

@@ -253,7 +253,7 @@ def _external_storage(path: Path, tensor: onnx.TensorProto) -> Storage:
     if "length" in places and length != nbytes:
         raise ValueError(f"{length} bytes of external data for '{key}', whose shape needs {nbytes}")
     if begin + nbytes > (n_file := file.stat().st_size):
-        message = f"external data '{plain(location)}' of '{path}' is cut short: "
+        message = f"external data '{plain(location)}' of '{path}' is truncated: "
         message += f"'{key}' ends at byte {begin + nbytes:,} of {n_file:,}"
         raise CannotRunError(message, f"ls -l {shlex.quote(str(file))}")
     return Storage(file, tensor.name, begin, nbytes)

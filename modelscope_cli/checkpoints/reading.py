@@ -178,5 +178,5 @@ def checkpoint_in(folder: Path) -> Path:
         raise CannotRunError(f"'{folder}' is not a checkpoint: it is {kind}", remedy(folder, b""))
     suffixes = " ".join(CHECKPOINT_SUFFIXES)
     missing = f"no '{METADATA}', no '*{INDEX}', and no {suffixes}"
-    message = f"'{folder}' is a folder that does not hold a checkpoint: {missing}"
+    message = f"'{folder}' is a folder that contains no checkpoint: {missing}"
     raise CannotRunError(message, f"ls {shlex.quote(str(folder))}")

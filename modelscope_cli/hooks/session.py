@@ -204,7 +204,7 @@ class HookSession:
         is_restoring: switch to the requested mode, disable the fused attention path, which hides inner layers, and
             restore everything at the end. If False the caller runs the model, and only the hooks are removed.
         is_training: run in train mode instead of eval mode.
-        with_gradients: build the graph for a backward pass. Then no forward is cut short: a loss needs its end.
+        with_gradients: build the graph for a backward pass. Then no forward is truncated: a loss needs its end.
 
     An outermost call begins a new pass, in which counting restarts. Calls repeated by activation checkpointing
     inside a backward pass are not counted.

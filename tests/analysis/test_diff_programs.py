@@ -245,7 +245,7 @@ def test_a_head_with_another_number_of_classes_is_named(file):
     (cause,) = record.causes
     assert (cause.layer, cause.message) == (
         "fc",
-        "fc.weight is 7x12 in A and 10x12 in B: another number of classes",
+        "fc.weight is 7x12 in A and 10x12 in B: a different number of classes",
     )
 
 
@@ -268,7 +268,7 @@ def test_objects_of_python(file, tmp_path):
     ("nowhere.onnx", {}, "no ONNX file"),
     ("net.onnx", {"b_dtype": "bfloat16"}, "an exported model"),
     ("net.onnx", {"b_mode": "train"}, "run as a whole"),
-    ("cut.onnx", {}, "damaged or cut short"),
+    ("cut.onnx", {}, "damaged or truncated"),
 ])  # fmt: skip
 def test_what_cannot_be_compared_is_said(file, b, keywords, words):
     (file.parent / "cut.onnx").write_bytes(file.read_bytes()[:2000])

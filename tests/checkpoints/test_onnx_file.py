@@ -214,13 +214,13 @@ MADE_UP: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: model_of(identity(), initialisers=[TensorProto(data_type=99, dims=[1])]).SerializeToString(),
         "the type 99",
     ),
-    "graphs in graphs": (lambda: nested(60), "damaged or cut short"),
+    "graphs in graphs": (lambda: nested(60), "damaged or truncated"),
     "functions that call one another": (recursive, "calls itself"),
     "no graph": (lambda: b"\x08\x09\x12\x04test", "no graph"),
     "text": (lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "git-lfs pointer"),
     "a web page": (lambda: b"<!doctype html><html></html>", "a web page"),
-    "a field without end": (lambda: b"\x08\x09\x12" + b"\xff" * 20, "damaged or cut short"),
-    "a length that is not there": (lambda: b"\x08\x09\x3a\xff\xff\xff\xff\x0f", "damaged or cut short"),
+    "a field without end": (lambda: b"\x08\x09\x12" + b"\xff" * 20, "damaged or truncated"),
+    "a length that is not there": (lambda: b"\x08\x09\x3a\xff\xff\xff\xff\x0f", "damaged or truncated"),
 }
 
 
@@ -233,7 +233,7 @@ def test_invented_files_are_refused_in_a_sentence(tmp_path: Path, kind: str) -> 
 
 def test_external_data_that_is_cut_short_or_missing(tmp_path: Path) -> None:
     (tmp_path / "w.bin").write_bytes(b"\0" * 15)
-    assert "is cut short: 'w' ends at byte 16 of 15" in refused(saved(tmp_path / "a.onnx", external("w.bin")))
+    assert "is truncated: 'w' ends at byte 16 of 15" in refused(saved(tmp_path / "a.onnx", external("w.bin")))
     assert "is missing" in refused(saved(tmp_path / "a.onnx", external("other.bin")))
     assert "12 bytes of external data" in refused(saved(tmp_path / "a.onnx", external("w.bin", length=12)))
     assert "invalid offset of external data" in refused(

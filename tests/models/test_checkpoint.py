@@ -129,7 +129,7 @@ def test_files_that_are_something_else(tmp_path: Path, name: str, content: bytes
 
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     assert "no checkpoint file" in rejected(tmp_path / "no.pt").message
-    assert "does not hold a checkpoint" in rejected(tmp_path).message
+    assert "contains no checkpoint" in rejected(tmp_path).message
     save_file(STATE, tmp_path / "in.safetensors")
     assert_is_state(read_checkpoint(tmp_path))
     save_file(STATE, tmp_path / "another.safetensors")

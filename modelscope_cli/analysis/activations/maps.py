@@ -182,7 +182,7 @@ def _why_not(tensor: Tensor, channel_dim: int | None) -> str | None:
     if channel_dim is None:
         return "a single number or a bare list cannot be drawn"
     if channel_dim == 0:
-        return "its first dimension holds channels, not images"
+        return "its first dimension is channels, not images"
     if not tensor.numel():
         return "it is empty"
     return None

@@ -309,7 +309,7 @@ def _shapes(a: Side, b: Side) -> Iterator[Cause]:
         text = f"{name} is {sizes[0]} in A and {sizes[1]} in B"
         hint = EXPORT_AGAIN if b.program is not None else "give A and B one architecture"
         is_head = name == last and tensor.shape[1:] == found.shape[1:]
-        yield Cause("weights", layer_of(name), text + ": another number of classes" * is_head, hint)
+        yield Cause("weights", layer_of(name), text + ": a different number of classes" * is_head, hint)
         return
 
 

@@ -190,7 +190,7 @@ def of_input(a: Tensor, b: Tensor, preprocessing: Preprocessing | None) -> Cause
         mean, std = torch.tensor(preprocessing.mean), torch.tensor(preprocessing.std)
         b_std, b_mean = std / scale, mean - shift * std / scale
         text = f"B's mean is {_listed(b_mean)} and its std {_listed(b_std)}, A's {_listed(mean)} and {_listed(std)}"
-    message = f"the inputs already differ: another normalisation; {text}"
+    message = f"the inputs already differ: a different normalisation; {text}"
     return Cause("preprocessing", None, message, "normalise once, with the mean and std of A")
 
 

@@ -369,7 +369,7 @@ def _images(args: Arguments) -> Iterator[Tensor]:
         each = list(tensors[0].split(1)) if len(tensors) == 1 else []
     if not each or each[0].ndim != 4 or not each[0].is_floating_point():
         raise CannotRunError(
-            "explain needs a model of single images, (N, C, H, W)",
+            "explain needs a model that takes single images, (N, C, H, W)",
             "modelscope grads ...   shows the gradients by layer, for any input",
         )
     return iter(each)

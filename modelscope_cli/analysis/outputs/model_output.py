@@ -9,7 +9,7 @@ from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec, m
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.naming import some
 
-MAY_BE_NUMBERS = "a guess, as no names, softmax or configuration tell"  # of a few values in a row
+MAY_BE_NUMBERS = "a guess: no name, softmax or configuration identifies it"  # of a few values in a row
 LIKE_THE_IMAGE = "as large as the image"  # why its channels may be classes of pixels
 
 

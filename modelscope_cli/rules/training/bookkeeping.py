@@ -21,7 +21,7 @@ _MOSTLY = 0.9  # of the cycles, of the parameters
 _ALIKE = 0.1  # of a scale
 _ONCE = "call optimizer.zero_grad() once after each optimizer.step(), not before each backward()"
 _IN_CLOSURE = "call optimizer.zero_grad() first in the closure, which LBFGS calls several times a step"
-_FREE = "give the optimizer [p for p in model.parameters() if p.requires_grad], once every layer is in place"
+_FREE = "pass the optimizer [p for p in model.parameters() if p.requires_grad], once every layer is in place"
 _ENOUGH_VALUES = 64  # of a weight whose standard deviation tells how it was drawn
 
 
@@ -494,6 +494,6 @@ def validated_in_training(case: Case, threshold: float) -> Iterator[TrainingSigh
 
 
 _SWITCH_OFF = (
-    "give training=self.training to functional.dropout, and to scaled_dot_product_attention a dropout_p of 0 "
-    "unless self.training"
+    "pass training=self.training to functional.dropout, and a dropout_p of 0 unless self.training to "
+    "scaled_dot_product_attention"
 )

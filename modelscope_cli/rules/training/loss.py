@@ -142,7 +142,7 @@ def _raised_rate(case: Case, optimizer: str, since: int) -> str | None:
                     f"keep the learning rate at {then:.2g}: the loss rose when it grew to {rates[-1][1]:.2g}"
                 )
             course = f"from {rates[0][1]:.2g} to {rates[-1][1]:.2g}"
-            return f"keep the learning rate, which grew {course}, well below {then:.2g}: there the loss rose"
+            return f"keep the learning rate, which grew {course}, well below {then:.2g}: the loss rose there"
     return None
 
 

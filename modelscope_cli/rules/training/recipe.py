@@ -230,7 +230,7 @@ def stopped_by_setting(case: Case, threshold: float) -> Iterator[TrainingSightin
         for name, values, usual in one.unusual:
             effect = None
             if name == "momentum" and values[0] >= threshold:
-                effect = "past gradients never fade, and each step is the sum of all of them"
+                effect = "past gradients never decay, and each step is the sum of all of them"
             elif case.progress.learns is not True:
                 effect = _effect(case, one, name, values)
             if effect is not None:
@@ -239,7 +239,7 @@ def stopped_by_setting(case: Case, threshold: float) -> Iterator[TrainingSightin
                 hint = f"use {name}={f'({hint})' if len(usual) > 1 else hint}"
                 yield TrainingSighting(None, 0, values[0], words, one.made, hint=hint)
         if one.remade >= MIN_STEPS:
-            words = f"{one.optimizer} is made again before each step, so its averages of gradients restart at zero"
+            words = f"{one.optimizer} is recreated before each step, so its gradient averages restart at zero"
             hint = "make the optimizer once, before the loop"
             yield TrainingSighting(None, 0, one.remade, words, one.made, hint=hint)
 

@@ -285,7 +285,7 @@ def _outweighed(case: Case) -> Iterator[TrainingSighting]:
             f"{one.name} is {last[0]:.3g} at the end, where the best constant costs {cost:.3g}: the KL "
             "divergence, which is 0 for every sample, outweighs it"
         )
-        hint = "sum or average both over the same dimensions, or lower the weight of KL"
+        hint = "sum or average both over the same dimensions, or lower the weight of the KL term"
         yield TrainingSighting(None, one.series.step[0], last[0] / cost, words, one.place, hint=hint)
     elif is_outweighed and last[0] > _AS_GUESSED * max(cost, middle[0]):
         words = (

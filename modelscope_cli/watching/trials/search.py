@@ -346,10 +346,10 @@ def _fix(trial: Trial, one: Measured, clues: Clues, scale: Scale) -> Fix:
     last, before = one.last(scale.what), _known(base.last(scale.what))
     metric, metric_before = _known(one.last(RIGHT)), _known(base.last(RIGHT))
     without = "not finite" if before is None else f"{before:.3g}"
-    sentence = f"{trial.cause(clues)}with {trial.changed(clues)} the {scale.measure} falls to {last:.3g}"
-    sentence += f" in {one.n} steps ({without} without)"
+    sentence = f"{trial.cause(clues)}with {trial.changed(clues)}, the {scale.measure} falls to {last:.3g}"
+    sentence += f" in {one.n} steps ({without} without it)"
     if metric is not None and metric_before is not None:
-        sentence += f", and the accuracy rises to {metric:.2f} ({metric_before:.2f} without)"
+        sentence += f", and the accuracy rises to {metric:.2f} ({metric_before:.2f} without it)"
     return Fix(
         trial=trial.name,
         sentence=f"proved: {sentence}",

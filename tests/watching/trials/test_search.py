@@ -59,7 +59,7 @@ def test_a_suspected_change_that_restores_is_the_fix_and_nothing_else_is_tried(s
     assert found.fix is not None
     assert (found.fix.trial, found.fix.source) == ("no clipping", "train.py:9")
     assert found.outcome == found.fix.sentence
-    assert "the loss falls to 0.4 in 60 steps (2.3 without)" in found.fix.sentence
+    assert "the loss falls to 0.4 in 60 steps (2.3 without it)" in found.fix.sentence
     assert asked == [("", 0), ("no clipping", 0), ("", 1000), ("no clipping", 1000)]
     assert [row.helps for row in found.rows] == [None, PROVED, None, PROVED]
 
@@ -84,7 +84,7 @@ def test_a_learning_rate_that_restores_is_the_cause_although_adamw_comes_nearer(
     assert found.fix.trial == trial
     is_rate = trial == "rate x 10"
     assert (
-        "the learning rate 0.1 is too low: with a learning rate of 1 the" in found.fix.sentence
+        "the learning rate 0.1 is too low: with a learning rate of 1, the" in found.fix.sentence
     ) is is_rate
 
 
@@ -142,7 +142,7 @@ def test_a_strong_optimizer_alone_proves_only_the_recipe(search):
     found, _ = search({"fresh AdamW": course(2.3, 0.1)})
     assert found.fix is not None
     assert found.fix.trial == "fresh AdamW"
-    assert "not SGD with lr=0.1" in found.fix.sentence
+    assert "instead of SGD with lr=0.1" in found.fix.sentence
     assert "MS741" not in found.fix.codes
 
 

@@ -36,7 +36,7 @@ class _Test:
 
 
 _TESTS = {
-    "repeat": _Test("repeatability", ">=", LEAST_REPEATED, "a second run gives another map"),
+    "repeat": _Test("repeatability", ">=", LEAST_REPEATED, "a second run gives a different map"),
     "image": _Test(
         "other_image", "<=", MOST_OTHER_IMAGE, "the map does not change when half of the image is covered"
     ),
