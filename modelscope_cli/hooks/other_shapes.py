@@ -2,7 +2,7 @@
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice, product
 from typing import Any, TypeVar
@@ -15,7 +15,9 @@ from modelscope_cli.records.run import Shape
 
 T = TypeVar("T")
 USUAL_SIZES = (224, 32, 28, 64, 48, 96, 128, 256, 384, 512, 112, 160, 192, 227, 299)
-_MAX_SIZE = 1024
+_LENGTHS = (128, 256, 512, 1024, 100, 200, 500, 1000, 2000, 2048, 4096, 5000, 8000, 16000)  # of a signal
+_STEPS = 16  # of a sequence
+_MAX_SIZE, _MAX_LENGTH = 1024, 2**17
 _MOST_CHANNELS, _MOST_TRIALS = 4, 100  # of an image, and forwards to find the shapes of several arguments
 
 
@@ -60,6 +62,98 @@ def image_shape_taken(model: nn.Module, given: Tensor) -> Shape | None:
     with suppress(Exception):  # copying may run any code of the model's attributes
         return on_twin(model, first, with_hooks=False)
     return None
+
+
+def readings_taken(
+    model: nn.Module, given: Tensor, readings: Mapping[str, Callable[[Tensor], Tensor]]
+) -> dict[str, Tensor]:
+    """Return the readings of an input with which a forward on the meta device succeeds, of equal ones the first;
+    none if it succeeds with the input as it is."""
+
+    def taken(twin: nn.Module) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        if _failure(twin, tuple(given.shape), given.dtype) is None:
+            return found
+        for code, read in readings.items():
+            with suppress(Exception):  # a reading needs some dimensions
+                made = read(torch.empty_like(given, device="meta"))
+                is_new = all(made.shape != other.shape for other in found.values())
+                if is_new and _failure(twin, tuple(made.shape), made.dtype) is None:
+                    found[code] = made
+        return found
+
+    with suppress(Exception):  # copying may run any code of the model's attributes
+        return on_twin(model, taken, with_hooks=False)
+    return {}
+
+
+def input_taken(model: nn.Module, n: int) -> Tensor | None:
+    """Return an input of `n` signals, volumes, sequences or rows with which a forward on the meta device succeeds.
+
+    It is made for the first layer, and its length for the linear layer that takes all of a map. None for models
+    that begin with a 2-d convolution, or if none was found.
+    """
+
+    def first(twin: nn.Module) -> Tensor | None:
+        layer = next((one for one in twin.modules() if isinstance(one, _BEGINNINGS)), None)
+        # Two rows, as one may be taken for something else
+        made = (one for one in _inputs_for(twin, layer) if _has_rows(twin, one))
+        if layer is None or isinstance(layer, nn.Conv2d) or (found := next(made, None)) is None:
+            return None
+        dim = found.shape.index(2) if 2 in found.shape[:2] else 0
+        return found.narrow(dim, 0, 1).repeat_interleave(n, dim)
+
+    with suppress(Exception):  # copying may run any code of the model's attributes
+        return on_twin(model, first, with_hooks=False)
+    return None
+
+
+_BEGINNINGS = (
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.Conv3d,
+    nn.RNNBase,
+    nn.RNNCellBase,
+    nn.MultiheadAttention,
+    nn.Embedding,
+    nn.EmbeddingBag,
+    nn.Linear,
+)
+
+
+def _inputs_for(twin: nn.Module, layer: Any) -> Iterator[Tensor]:
+    """Yield inputs of two rows for a first layer, the usual ones first."""
+    dtype = next((one.dtype for one in twin.parameters() if one.is_floating_point()), torch.float32)
+    shapes: list[Shape] = []
+    if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
+        yield from (torch.empty(2, n, dtype=torch.int64, device="meta") for n in (_STEPS, 8, 64, 4))
+    elif isinstance(layer, nn.Conv1d):
+        c, length, *others = layer.in_channels, *_LENGTHS
+        shapes = [
+            (2, c, length),
+            *_fitting_features(twin, (2, c, length), dtype),
+            (2, length, c),
+            (2, length),
+        ]
+        shapes += [(2, c, other) for other in others]
+    elif isinstance(layer, nn.Conv3d):
+        c = layer.in_channels
+        shapes = [(2, c, _STEPS, 112, 112), *_fitting_features(twin, (2, c, 32, 32, 32), dtype)]
+    elif layer is not None:
+        names = ("in_features", "input_size", "embed_dim")
+        width = next(getattr(layer, name) for name in names if hasattr(layer, name))
+        rows, steps = (2, _STEPS, width), (_STEPS, 2, width)
+        is_first = getattr(layer, "batch_first", True)
+        is_plain = isinstance(layer, nn.Linear)
+        shapes = [(2, width)] * is_plain + [rows if is_first else steps, steps if is_first else rows]
+    yield from (torch.empty(shape, dtype=dtype, device="meta") for shape in shapes)
+
+
+def _has_rows(twin: nn.Module, given: Tensor) -> bool:
+    """Tell whether a forward succeeds and gives something of two rows."""
+    with suppress(Exception), torch.no_grad():  # the forward may raise anything
+        return any(2 in tensor.shape[:2] for _, tensor in tensors_in(twin(given)))
+    return False
 
 
 def shapes_taken(model: nn.Module, names: Sequence[str], image: Shape) -> dict[str, Shape]:
@@ -118,8 +212,10 @@ def _shapes(twin: nn.Module, given: Tensor) -> Iterator[Shape]:
 
 
 def _fitting_features(twin: nn.Module, start: Shape, dtype: torch.dtype) -> Iterator[Shape]:
-    """Yield squares of usual sides, then of the smallest, at which the linear layer that refuses `start` gets its
-    number of features, which grows with the side."""
+    """Yield lengths, squares or cubes of usual sides, then of the smallest, at which the linear layer that refuses
+    `start` gets its number of features, which grows with the side."""
+    n_sides = len(start) - 2
+    usual, most = (_LENGTHS, _MAX_LENGTH) if n_sides == 1 else (USUAL_SIZES, _MAX_SIZE)
     inputs: dict[nn.Linear, int] = {}
 
     def keep(layer: nn.Linear, args: tuple[Tensor, ...]) -> None:
@@ -127,21 +223,21 @@ def _fitting_features(twin: nn.Module, start: Shape, dtype: torch.dtype) -> Iter
 
     def features(side: int, layer: nn.Linear) -> int:
         inputs.clear()
-        _failure(twin, (*start[:2], side, side), dtype)
+        _failure(twin, (*start[:2], *[side] * n_sides), dtype)
         return inputs.get(layer, 0)  # 0: the image is too small for an earlier layer
 
     handles = [one.register_forward_pre_hook(keep) for one in twin.modules() if isinstance(one, nn.Linear)]
     _failure(twin, start, dtype)
     layer = next((one for one, n in inputs.items() if n != one.in_features), None)
     if layer is not None:
-        low, high = 1, _MAX_SIZE
+        low, high = 1, most
         while low < high:
             middle = (low + high) // 2
             is_enough = features(middle, layer) >= layer.in_features
             low, high = (low, middle) if is_enough else (middle + 1, high)
-        sides = [side for side in (*USUAL_SIZES, low) if side >= low]
+        sides = [side for side in (*usual, low) if side >= low]
         fitting = [side for side in sides if features(side, layer) == layer.in_features]
-        yield from ((*start[:2], side, side) for side in fitting)
+        yield from ((*start[:2], *[side] * n_sides) for side in fitting)
     for handle in handles:
         handle.remove()
 

@@ -17,7 +17,7 @@ from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.errors import CannotRunError, ModelscopeError, failed_device
 from modelscope_cli.hooks.layers import list_layers, set_training, tensors_in
-from modelscope_cli.hooks.other_shapes import image_shape_taken
+from modelscope_cli.hooks.other_shapes import image_shape_taken, input_taken
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.snapshot import Snapshot
 from modelscope_cli.hooks.torch_private import in_backward, run_uncompiled
@@ -117,7 +117,12 @@ class ForwardError(CannotRunError):
 def _other_shape(model: nn.Module, args: Arguments) -> str | None:
     """Return a hint for a model of images that was given another size than it was built for, or no image at all."""
     given = [tensor for _, tensor in tensors_in(args)]
-    if len(given) != 1 or not 1 <= given[0].ndim <= 4 or not given[0].is_floating_point():
+    if len(given) != 1:
+        return None
+    if (taken := input_taken(model, 1)) is not None and taken.shape[1:] != given[0].shape[1:]:
+        kind = "" if taken.is_floating_point() else "int64:"
+        return f"--input-shape {kind}{','.join(map(str, taken.shape))}"
+    if not 1 <= given[0].ndim <= 4 or not given[0].is_floating_point():
         return None
     shape = image_shape_taken(model, given[0])
     if shape is None or shape == given[0].shape:

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.errors import OUT_OF_MEMORY, CannotRunError, UsageError
+from modelscope_cli.hooks.other_shapes import input_taken
 from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, shapes_of
 from modelscope_cli.inputs.grammar import ShapeSpec, by, parse_shape, parse_size
 from modelscope_cli.inputs.model_config import (
     configured_shape,
+    first_layer,
     natural_shapes,
     takes_shape,
     transformers_config,
@@ -77,11 +79,15 @@ def open_noise(
     request: InputRequest, target: ModelSide, transforms: Any | None, module: nn.Module | None
 ) -> Inputs:
     """Open a batch of noise, drawn again identically in each pass."""
+    tried: tuple[str, ...] = ()
     if request.shapes:
         specs = _typed_specs(request, target.family, transforms, module)
     else:
         shapes = natural_shapes(target.family, transforms, module, request.batch or 1)
         specs = [ShapeSpec(shape) for shape in _resized(shapes, request.size)]
+        taken = _by_trial(target.family, module, shapes) if request.size is None else None
+        if taken is not None:
+            specs, tried = [taken], (f"input: {taken}, found by trial; --input-shape sets another",)
     n_codes = count_codes(module)
     is_picture = target.family == "detection"
 
@@ -96,9 +102,22 @@ def open_noise(
         yield Batch(arguments(target.device), n_images)
 
     is_shape_only = target.device.type == "meta"
-    notes = () if is_shape_only else (f"input: {describe(specs, n_codes, is_picture)} (seed {request.seed})",)
+    drawn = f"input: {describe(specs, n_codes, is_picture)} (seed {request.seed})"
+    notes = tried if is_shape_only else (*tried, drawn)
     info = InputInfo("noise", shapes_of(outline))
     return Inputs(info, n_images, 1, batches, notes)
+
+
+def _by_trial(family: str, module: nn.Module | None, shapes: Sequence[Shape]) -> ShapeSpec | None:
+    """Return what a custom model of signals, volumes, sequences or tokens takes, if it is not the natural shape."""
+    begins = first_layer(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.Embedding, nn.RNNBase))
+    if module is None or family != "custom" or configured_shape(module) or isinstance(begins, nn.Conv2d):
+        return None
+    is_image = isinstance(begins, nn.Linear) and len(shapes[0]) == 4  # of patches or flattened
+    taken = None if is_image else input_taken(module, shapes[0][0])
+    if taken is None or (taken.shape == shapes[0] and taken.is_floating_point()):
+        return None
+    return ShapeSpec(tuple(taken.shape), None if taken.is_floating_point() else "int64")
 
 
 def _typed_specs(

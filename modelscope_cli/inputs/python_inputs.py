@@ -180,7 +180,7 @@ def open_inputs(
         return open_images(request, target, transforms, module, images)
     if given.tensors:
         tensors = as_batch(list(given.tensors), target, module)
-        return open_batch(tensors, request.batch, target, "the tensor")
+        return open_batch(tensors, request.batch, target, "the tensor", given=given.tensors)
     if given.loader is not None:
         return _open_loader(given.loader, target, module, request.seed)
     if request.files and request.shapes:

@@ -13,9 +13,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.hooks.other_shapes import readings_taken
 from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, shapes_of
 from modelscope_cli.inputs.grammar import by
-from modelscope_cli.inputs.model_config import first_layer, natural_shapes, takes_shape
+from modelscope_cli.inputs.model_config import natural_shapes, takes_shape
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.paths import look_for, refuse_endless
 from modelscope_cli.records.naming import with_article
@@ -112,47 +113,103 @@ def open_tensors(
             "store several inputs as the tensors of one .safetensors file",
         )
     (file,) = request.files
-    first = first_layer(module)
-    if isinstance(first, nn.Conv3d) and len(tensors) == 1 and tensors[0].ndim in (3, 4):
-        volume = tensors[0] if tensors[0].ndim == 4 else tensors[0][None]
-        tensors = [volume[None]] if len(volume) == first.in_channels else tensors
-    tensors = as_batch(tensors, target, module)
-    return open_batch(tensors, request.batch, target, f"'{file}'", (file,))
+    taken = as_batch(tensors, target, module, file)
+    return open_batch(taken, request.batch, target, f"'{file}'", (file,), tensors)
 
 
-def as_batch(tensors: list[Tensor], target: ModelSide, module: nn.Module | None) -> list[Tensor]:
-    """Return the arguments of a forward: for a model of images a single image `(C, H, W)` as a batch of one.
+# What an input may have been meant as: the first add dimensions of one, the others change an order or values.
+_ADDED = {
+    "[None]": lambda x: x[None],
+    "[:, None]": lambda x: x[:, None],
+    "[None, None]": lambda x: x[None, None],
+}
+_CHANGED = {
+    ".movedim(-1, 1)": lambda x: x.movedim(-1, 1),
+    ".movedim(-1, 0)": lambda x: x.movedim(-1, 0),
+    ".movedim(-1, 0)[None]": lambda x: x.movedim(-1, 0)[None],
+    ".movedim(2, 1)": lambda x: x.movedim(2, 1),
+    ".movedim(1, 0)[None]": lambda x: x.movedim(1, 0)[None],
+    ".flatten(1)": lambda x: x.flatten(1),
+    ".flatten()[None]": lambda x: x.flatten()[None],
+    ".long()": lambda x: x.long(),
+    "[:, :3]": lambda x: x[:, :3],
+    "[None, :3]": lambda x: x[None, :3],
+    ".expand(-1, 3, -1, -1)": lambda x: x.expand(-1, 3, -1, -1),
+    ".expand(1, 3, -1, -1)": lambda x: x.expand(1, 3, -1, -1),
+    ".mean(1, keepdim=True)": lambda x: x.unflatten(1, (3, 1)).mean(1),
+}
+
+
+def as_batch(
+    tensors: list[Tensor], target: ModelSide, module: nn.Module | None, file: str = ""
+) -> list[Tensor]:
+    """Return the arguments of a forward: a single image `(C, H, W)`, signal or volume as a batch of one, and one
+    without channels with one, where the model takes it in no other way.
+
+    Args:
+        file: where they are from, for the hint.
 
     Raises:
-        UsageError: images with their channels last, or of bytes that the model does not take (exit 2).
+        UsageError: channels last, images of bytes, or another order that the model does not take (exit 2).
     """
     first, is_single = tensors[0], len(tensors) == 1 and target.family != "detection"
+    if not is_single or module is None:
+        return tensors
     is_image = first.ndim == 3 or (first.ndim == 4 and (first.dtype == torch.uint8 or first.shape[-1] <= 4))
-    if not is_single or not is_image or len(natural_shapes(target.family, None, module, 1)[0]) != 4:
-        return tensors
+    is_of_images = len(natural_shapes(target.family, None, module, 1)[0]) == 4
     images = first if first.ndim == 4 else first[None]
-    is_last = not takes_shape(module, images.shape)
+    is_last = is_image and not takes_shape(module, images.shape)
     images = images.movedim(-1, 1) if is_last else images
-    if not takes_shape(module, images.shape):
-        return tensors
+    if not is_of_images or not is_image or not takes_shape(module, images.shape):
+        is_usual = is_of_images and first.ndim == 4 and takes_shape(module, first.shape)
+        return tensors if is_usual else [_read_otherwise(first, target, module, file)]
     is_of_bytes = images.dtype == torch.uint8 and not takes_shape(module, images.shape, torch.uint8)
     if is_last or is_of_bytes:
         problems = ["has its channels last"] * is_last + ["is of bytes (uint8)"] * is_of_bytes
         message = (
             f"the input of {by(first.shape)} {' and '.join(problems)}: the model takes floats, channels first"
         )
-        changes = ".movedim(-1, -3)" * is_last + " / 255" * is_of_bytes
-        raise UsageError(message, f"give torch.as_tensor(x){changes}")
+        raise UsageError(message, _changing(".movedim(-1, -3)" * is_last + " / 255" * is_of_bytes, file))
     return [images]
 
 
+def _read_otherwise(given: Tensor, target: ModelSide, module: nn.Module, file: str) -> Tensor:
+    """Return an input with the dimensions that it lacks, if there is one way; refuse one that has to be changed."""
+    whole = given.to(target.dtype) if given.is_floating_point() else given
+    added = readings_taken(module, whole, _ADDED)
+    if len(added) == 1:
+        return _ADDED[next(iter(added))](given)
+    found = added or readings_taken(module, whole, _CHANGED)
+    if not found:
+        return given
+    is_kind = all(one.shape == given.shape for one in found.values())
+    takes = "integers" if is_kind else " or ".join(by(one.shape) for one in found.values())
+    of = f"the input of {by(given.shape)} does not fit: the model takes {takes}"
+    raise UsageError(of, _changing(next(iter(found)), file))
+
+
+def _changing(change: str, file: str) -> str:
+    """Return a hint to change an input as the model takes it."""
+    read = {".npy": "numpy.load", ".pt": "torch.load"}.get(suffix_of(file))
+    if read is None:
+        return f"give torch.as_tensor(x){change}"
+    changed = f"torch.as_tensor({read}({file!r})){change}"
+    return f"python -c \"import numpy, torch; torch.save({changed}, 'changed.pt')\"   and give changed.pt"
+
+
 def open_batch(
-    tensors: list[Tensor], batch: int | None, target: ModelSide, name: str, files: tuple[str, ...] = ()
+    tensors: list[Tensor],
+    batch: int | None,
+    target: ModelSide,
+    name: str,
+    files: tuple[str, ...] = (),
+    given: Sequence[Tensor] = (),
 ) -> Inputs:
     """Open the arguments of one forward, or with `batch` of several along their first dimension.
 
     Args:
         name: their name in messages.
+        given: the same before they got the dimensions that they lacked.
     """
     chunks = _split(tensors, batch, target, name)
     counts = [count_images(target.arrange(chunk)) for chunk in chunks]
@@ -164,7 +221,11 @@ def open_batch(
             yield Batch(target.place(args), count)
 
     others = {tensor.dtype for tensor in tensors if tensor.is_floating_point()} - {target.dtype}
-    notes = tuple(f"{name}: {dtype} read as {target.dtype}" for dtype in sorted(others, key=str))
+    pairs = [(one.shape, made.shape) for one, made in zip(given, tensors, strict=False)]
+    notes = (
+        *(f"{name}: {dtype} read as {target.dtype}" for dtype in sorted(others, key=str)),
+        *(f"{name}: {by(one)} read as {by(made)}" for one, made in pairs if one != made),
+    )
     info = InputInfo("tensor", shapes_of(target.arrange(chunks[0])), files, n_files=len(files))
     return Inputs(info, sum(counts), len(chunks), batches, notes)
 
