@@ -20,7 +20,7 @@ LINES = {
     "--size 32 --b-dtype bfloat16",
     "explain": f"explain {STAR} {TINY} --method hirescam --size 32 --batch 64 --receipt none",
     "featuremaps": f"featuremaps {STAR} {TINY} -l conv --size 32",
-    "grads": f"grads {STAR} {TINY} --mode train --no-save --size 32",
+    "grads": f"grads {STAR} {TINY} --mode train --clip 1 --no-save --size 32",
     "lrfind": f"lrfind -m {SAMPLES}/tiny_resnet.py:TinyResNet --steps 12 --pictures 40 --size 16 --batch 4",
     "models": "models alexnet",
     "predict": f"predict {STAR} {TINY} --top 2 --size 32",

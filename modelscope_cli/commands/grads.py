@@ -51,6 +51,20 @@ def grads(
             "predicted. box:N or mask:CLASS: an output value instead of a loss.",
         ),
     ] = "auto",
+    clip: Annotated[
+        float | None,
+        typer.Option(
+            metavar="V",
+            rich_help_panel="Clipping",
+            help="Clamp the gradients of the parameters to [-V, V] (V above 0).",
+        ),
+    ] = None,
+    clip_norm: Annotated[
+        float | None,
+        typer.Option(
+            metavar="V", rich_help_panel="Clipping", help="Scale all gradients down to this norm (above 0)."
+        ),
+    ] = None,
     freeze: Freeze = None,
     train_only: TrainOnly = None,
     hook: Hook = None,
@@ -75,7 +89,7 @@ def grads(
 
     Examples:
 
-      modelscope grads resnet34 demo/harbour.jpg --weights none
+      modelscope grads resnet34 demo/harbour.jpg --weights none --clip 1.0
 
       modelscope grads demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/sick.safetensors -t star
 
@@ -96,6 +110,8 @@ def grads(
         exclude=layers.exclude or (),
         loss=loss,
         target=target,
+        clip=clip,
+        clip_norm=clip_norm,
         freeze=freeze or (),
         train_only=train_only or (),
         hook=hook or (),

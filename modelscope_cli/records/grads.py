@@ -73,14 +73,16 @@ class LossInfo:
 class ParameterGradient(Row):
     """One row of `grads`: the gradient of one parameter; with several passes, their mean.
 
-    Figures are of the finite values; None where no gradient arrived.
+    Figures are of the finite values, after clipping; None where no gradient arrived.
 
     Attributes:
         layer, type: the layer that owns the parameter.
         order: of that layer's first call, or of the nearest one around it that is called.
         grad_norm, weight_norm: Euclidean; `grad_to_weight` is their ratio, None for a weight of zero.
+        norm_before_clip: None where nothing was clipped. `clipped_fraction`: share of elements clipped.
         noise: standard deviation of the gradient between passes, over all elements: the root of the trace of its
-            covariance (n - 1). `snr`: norm of the mean gradient / noise. None with one pass.
+            covariance (n - 1), before `clip` and `clip_norm`. `snr`: norm of the mean gradient / noise. None with
+            one pass.
         mark: `frozen`, `unused` (no gradient arrived), `non-finite`, `zero`, `vanishing`, `exploding`, or empty.
         problem: why there are no figures.
     """
@@ -103,6 +105,8 @@ class ParameterGradient(Row):
     inf_count: Annotated[int, counter(key="inf")] = 0
     weight_norm: Annotated[float | None, figure("|w|", rank=4)] = None
     grad_to_weight: Annotated[float | None, figure("|g|/|w|", key="ratio")] = None
+    norm_before_clip: Annotated[float | None, figure("|g| before", rank=0, key="before")] = None
+    clipped_fraction: Annotated[float | None, share(rank=0, key="clipped")] = None
     noise: Annotated[float | None, figure(rank=2)] = None
     snr: Annotated[float | None, figure("|g|/noise")] = None
     mark: str = ""
@@ -141,15 +145,26 @@ class GradTotals:
     """Over all parameters of the model, whichever are shown.
 
     Attributes:
-        grad_norm: of all parameters together.
+        grad_norm: global norm after clipping; `norm_before_clip` without it, None where nothing was clipped.
+        clipped_fraction: share of the elements that were clipped.
         output_grad_norm: norm of the gradient of the loss at the output of the model, root mean square over
             passes: the reference for vanishing gradients.
     """
 
     grad_norm: float
+    norm_before_clip: float | None
+    clipped_fraction: float | None
     trainable_params: int
     frozen_params: int
     output_grad_norm: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClipInfo:
+    """`kind` is `value`, `norm` or `activations`."""
+
+    kind: str
+    value: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +191,7 @@ class GradsRecord(Record):
     parameters: tuple[ParameterGradient, ...]
     activations: tuple[ActivationGradient, ...]
     totals: GradTotals
+    clip: ClipInfo | None
     mode: str
     passes: int
     images: int

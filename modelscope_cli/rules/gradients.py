@@ -121,7 +121,7 @@ def _vanishing(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 def _exploding(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The gradient of a weight is far larger than the one at the output.
 
-    Hint: torch.nn.utils.clip_grad_norm_ limits them in training; check the scale of the weights
+    Hint: modelscope grads MODEL --clip-norm 1.0   shows the effect of clipping; check the scale of the weights
     Why: a single step changes these weights far too much; the loss jumps or becomes NaN
     """
     for run in _runs(_backward(evidence), lambda ratio: ratio > threshold):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.gradients.gradient_statistics import ActivationGradients
+from modelscope_cli.analysis.gradients.gradient_statistics import ActivationGradients, ParameterGradients
 from modelscope_cli.analysis.gradients.measure import GradientMeasurement, Gradients
 from modelscope_cli.analysis.gradients.request import GradsRequest, LossRequest
 from modelscope_cli.hooks.selection import select
@@ -48,21 +48,30 @@ def measure() -> Measure:
 
 @dataclass
 class Kept:
-    """Gradients of activations as they were, one a pass under `(label, output)`."""
+    """Gradients as they were: of activations one a pass under `(label, output)`, of
+    parameters their means under `(name, "before" or "after")`."""
 
     activations: dict[tuple[str, str, str], list[Tensor]] = field(default_factory=lambda: defaultdict(list))
+    parameters: dict[tuple[str, str], Tensor] = field(default_factory=dict)
 
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> Kept:
     """Keep every gradient that is reduced to figures from here on."""
     found = Kept()
-    arrive = ActivationGradients._arrive
+    arrive, to_row = ActivationGradients._arrive, ParameterGradients._row
 
     def keep_activation(self: ActivationGradients, one: Any, grad: Tensor | None) -> None:
         if grad is not None:
             found.activations[one.call.label, one.path].append(grad.detach().clone())
         arrive(self, one, grad)
 
+    def keep_parameter(self: ParameterGradients, one: Any, *args: Any) -> Any:
+        for place, mean in (("before", one.before), ("after", one.after)):
+            if mean.value is not None:
+                found.parameters[one.name, place] = mean.value.clone()
+        return to_row(self, one, *args)
+
     monkeypatch.setattr(ActivationGradients, "_arrive", keep_activation)
+    monkeypatch.setattr(ParameterGradients, "_row", keep_parameter)
     return found

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.errors import CannotRunError, ModelscopeError
 from modelscope_cli.hooks.session import ForwardError
+from modelscope_cli.records.grads import ClipInfo
 
 X = torch.ones(2, 3, 8, 8)
 
@@ -57,6 +58,8 @@ class Net(nn.Module):
 REQUESTS = {
     "plain": {},
     "train mode": {"is_training": True},
+    "clip": {"clip": ClipInfo("value", 0.01)},
+    "clip norm": {"clip": ClipInfo("norm", 0.01)},
     "frozen": {"freeze": ("bn",), "is_training": True},
     "only the head": {"train_only": ("head",)},
 }

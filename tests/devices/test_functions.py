@@ -73,7 +73,7 @@ CALLS = {
     "doctor": lambda model, x: ms.doctor(model, "demo/shapes/ring", size=48),
     "explain": lambda model, x: ms.explain(model, x[:1]),
     "explain, every method": lambda model, x: ms.explain(model, STAR, method="all", receipt="none", size=48),
-    "grads": lambda model, x: ms.grads(model, x, batch=2),
+    "grads": lambda model, x: ms.grads(model, x, clip_norm=0.1, batch=2),
     "grads of another loss": lambda model, x: ms.grads(model, x, loss="mse", freeze="block1*", mode="train"),
     "ablate": lambda model, x: ms.ablate(model, x, batch=2),
     "ablate channels": lambda model, x: ms.ablate(model, x, method="mean", by_channel=True, layer="block1.conv1"),

@@ -100,10 +100,10 @@ LINES = {
     "watch_module": "watch --out run -m short sick #j",
     # grads
     "grads_tiny": f"grads {TINY} {STAR} --out run",
-    "grads_tiny_options": f"grads {TINY} {STAR} {STAR} --mode train --train-only head "
+    "grads_tiny_options": f"grads {TINY} {STAR} {STAR} --mode train --clip 1 --train-only head "
     "--hook grad:scale=1@head --no-save -t star --batch 2",
     "grads_activations": f"grads {TINY} {STAR} --table activations --hook grad:clamp=-0.1,0.1@conv -l conv --no-save",
-    "grads_batch_norm": f"grads {TINY} {STAR} --mode train --freeze conv --no-save",
+    "grads_batch_norm": f"grads {TINY} {STAR} --mode train --freeze conv --clip-norm 1 --no-save",
     "grads_loss": f"grads {TINY} {STAR} --loss mse --no-save #jt",
     "grads_own_loss": f"grads {TINY} {STAR} --loss own.py:loss --no-save #jt",
     "grads_r18": f"grads {R18} {STAR} --no-save",

@@ -18,7 +18,14 @@ from modelscope_cli.hooks.fetch import Deferred, joined, numbers
 from modelscope_cli.hooks.layers import tensors_in, type_of
 from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.plain_text import in_one_line
-from modelscope_cli.records.grads import NEVER_CALLED, ActivationGradient, ParameterGradient, is_judged, mark
+from modelscope_cli.records.grads import (
+    NEVER_CALLED,
+    ActivationGradient,
+    ClipInfo,
+    ParameterGradient,
+    is_judged,
+    mark,
+)
 from modelscope_cli.records.naming import layer_of
 
 
@@ -113,7 +120,7 @@ def mark_gradient(norm: float, n_non_finite: int, output_norm: float, *, by_size
     """Return the mark of a gradient, empty if nothing is wrong.
 
     Args:
-        norm: of its finite values.
+        norm: of its finite values, before clipping.
         n_non_finite: how many values are NaN or infinite.
         output_norm: norm of the gradient at the output of the model.
         by_size: also mark gradients that vanish or explode, not only those that are zero or not finite.
@@ -223,7 +230,8 @@ class _Parameter:
     order: int
     value: nn.Parameter
     is_called: bool = True  # whether its layer is
-    gradient: Mean = field(default_factory=Mean)
+    after: Mean = field(default_factory=Mean)
+    before: Mean = field(default_factory=Mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,21 +239,29 @@ class ParameterFigures:
     """The numbers of one parameter; None where there is none."""
 
     weight_norm: float
-    moments: Moments | None = None
+    after: Moments | None = None
+    before: Moments | None = None
     noise: float | None = None
+    clipped: float | None = None  # share of its values
     problem: str | None = None  # why its gradient has no statistics
 
 
 class ParameterGradients:
-    """Collects the gradients of a model's parameters, pass by pass."""
+    """Collects the gradients of a model's parameters, pass by pass.
 
-    def __init__(self, model: nn.Module) -> None:
+    Args:
+        clip: acts on the mean over all passes, as training clips the gradient of a batch.
+    """
+
+    def __init__(self, model: nn.Module, clip: ClipInfo | None) -> None:
+        self._clip = clip
         modules = dict(model.named_modules())
         self._parameters = [
             _Parameter(name, layer, type_of(modules[layer]), 0, parameter)
             for name, parameter in model.named_parameters()  # one that is shared counts once
             for layer in [layer_of(name)]
         ]
+        self._is_scaled = torch.tensor(False)  # whether clipping by the norm changed the gradients
 
     def _trained(self) -> Iterator[_Parameter]:
         return (entry for entry in self._parameters if entry.value.requires_grad)
@@ -259,8 +275,25 @@ class ParameterGradients:
     def take(self, n_images: int) -> None:
         """Take the gradients of the pass, the mean over this many images, and clear them."""
         for entry, grad in self._arrived():
-            entry.gradient.add(grad, n_images)
+            entry.after.add(grad, n_images)
             entry.value.grad = None
+
+    def clip_mean(self) -> None:
+        """Clip the mean over all passes with torch's own functions: the gradient of one batch of all images."""
+        if self._clip is None:
+            return
+        arrived = [entry for entry in self._trained() if entry.after.value is not None]
+        for entry in arrived:
+            entry.before, entry.after = entry.after, Mean()
+            assert entry.before.value is not None
+            entry.value.grad = entry.before.value.clone()
+        values, limit = [entry.value for entry in arrived], self._clip.value
+        if self._clip.kind == "norm":
+            total = nn.utils.clip_grad_norm_(values, limit)
+            self._is_scaled = ~(total <= limit)  # NaN makes every gradient NaN
+        else:
+            nn.utils.clip_grad_value_(values, limit)
+        self.take(1)
 
     def figures(self) -> Deferred[list[ParameterFigures]]:
         """Return the numbers of every parameter."""
@@ -269,11 +302,12 @@ class ParameterGradients:
     def _figures(self, entry: _Parameter) -> Deferred[ParameterFigures]:
         weight = numbers([_norm(entry.value)]).then(lambda norms: norms[0])
         try:
-            moments = entry.gradient.moments()
+            moments = [entry.after.moments(), entry.before.moments()]
         except TypeError as error:
             problem = str(error)
             return weight.then(lambda norm: ParameterFigures(norm, problem=problem))
-        parts: list[Deferred[Any]] = [weight, moments, entry.gradient.noise()]
+        whole = entry.after if entry.before.value is None else entry.before
+        parts: list[Deferred[Any]] = [weight, *moments, whole.noise(), self._clipped(entry)]
         return joined(parts).then(lambda figures: ParameterFigures(*figures))
 
     def rows(
@@ -305,28 +339,40 @@ class ParameterGradients:
             "trainable": entry.value.requires_grad,
             "weight_norm": figures.weight_norm,
         }
-        if entry.gradient.value is None:
+        if entry.after.value is None:
             is_frozen = not entry.value.requires_grad
             problem = None if is_frozen else _NOTHING if entry.is_called else NEVER_CALLED
             return ParameterGradient(**row, mark="frozen" if is_frozen else "unused", problem=problem)
-        moments, noise = figures.moments, figures.noise
+        moments, before, noise = figures.after, figures.before, figures.noise
         if moments is None:
             return ParameterGradient(**row, problem=figures.problem)
         norm, weight_norm = norm_of(moments), figures.weight_norm
+        norm_before = norm_of(before) if before is not None else None
+        unclipped = before or moments
         return ParameterGradient(
             **row,
             **figures_of(moments),
             zero_fraction=(moments.n_zero or 0) / moments.n if moments.n else None,
             grad_to_weight=norm / weight_norm if weight_norm and moments.n else None,
+            norm_before_clip=norm_before,
+            clipped_fraction=figures.clipped,
             noise=noise,
-            snr=norm / noise if noise else None,
+            snr=norm_of(unclipped) / noise if noise else None,
             mark=mark_gradient(
-                norm,
-                moments.n_nan + moments.n_inf,
+                norm_of(unclipped),
+                unclipped.n_nan + unclipped.n_inf,
                 output_norm,
                 by_size=by_size and is_judged(entry.value.shape),
             ),
         )
+
+    def _clipped(self, entry: _Parameter) -> Deferred[float | None]:
+        n, before = entry.value.numel(), entry.before.value
+        if self._clip is None or before is None or not n:
+            return Deferred((), lambda: None)
+        if self._clip.kind == "norm":
+            return Deferred((self._is_scaled,), float)
+        return Deferred(((before.abs() > self._clip.value).sum(),), lambda clipped: int(clipped) / n)
 
 
 def _norm(parameter: nn.Parameter) -> Tensor:
@@ -354,8 +400,8 @@ def _order_of(layer: str, orders: Mapping[str, int]) -> int:
     return orders.get(layer, 0)
 
 
-def global_norm(rows: Sequence[ParameterGradient]) -> float:
+def global_norm(rows: Sequence[ParameterGradient], column: str) -> float:
     """Return the norm of all gradients together, NaN where one holds a NaN or an infinite value."""
     if any(row.nan_count or row.inf_count for row in rows):
         return math.nan
-    return math.sqrt(sum((row.grad_norm or 0.0) ** 2 for row in rows))
+    return math.sqrt(sum((getattr(row, column) or 0.0) ** 2 for row in rows))

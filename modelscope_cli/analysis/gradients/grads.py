@@ -7,10 +7,10 @@ from modelscope_cli.analysis.gradients.request import AUTO, PREDICTED, GradsRequ
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.request import Model
-from modelscope_cli.records.grads import GradsRecord
+from modelscope_cli.records.grads import ClipInfo, GradsRecord
 from modelscope_cli.records.keywords import MODES, LabelledKeywords, as_tuple, spelled_out
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.refusals import check_word
+from modelscope_cli.records.refusals import check_range, check_word, refuse_both
 
 
 @spelled_out
@@ -23,6 +23,8 @@ def grads(
     hook: str | Sequence[str] = (),
     loss: str | Callable[..., Any] = "auto",
     target: str | int = "auto",
+    clip: float | None = None,
+    clip_norm: float | None = None,
     freeze: str | Sequence[str] = (),
     train_only: str | Sequence[str] = (),
     mode: str = "auto",
@@ -43,6 +45,8 @@ def grads(
             Python, a function is also accepted, and called in the same way.
         target: a class: its index, its label, or predicted. auto: the class that the folder of each image is named
             after, else predicted. box:N or mask:CLASS: an output value instead of a loss.
+        clip: clamp the gradients of the parameters to [-V, V].
+        clip_norm: scale all gradients down to this norm.
         freeze: do not train these layers (repeatable).
         train_only: train only these layers (repeatable).
         mode: `eval`, `train`, or `auto`: eval, but train for the loss of a detection model.
@@ -52,6 +56,10 @@ def grads(
         CannotRunError: the model cannot be loaded, run or differentiated (exit 4).
     """
     check_word("mode", mode, MODES)
+    check_range("clip", clip, above=0)
+    check_range("clip_norm", clip_norm, above=0)
+    if clip is not None and clip_norm is not None:
+        refuse_both("clip", clip, "clip_norm", clip_norm)
     is_auto = target == AUTO
     if not isinstance(loss, str) and not callable(loss):
         message = f"a loss of type {type(loss).__name__} is neither a name nor a function"
@@ -63,6 +71,7 @@ def grads(
         None if isinstance(loss, str) else loss,
     )
     is_class = aim.is_class
+    limits = {"value": clip, "norm": clip_norm}
     check_loss(loss_request)
 
     from modelscope_cli.analysis.gradients.measure import GradientMeasurement
@@ -89,6 +98,7 @@ def grads(
         selection,
         GradsRequest(
             loss=loss_request,
+            clip=next((ClipInfo(kind, limit) for kind, limit in limits.items() if limit is not None), None),
             freeze=as_tuple(freeze),
             train_only=as_tuple(train_only),
             is_training=is_training,
@@ -105,6 +115,7 @@ def grads(
         parameters=gradients.parameters,
         activations=gradients.activations,
         totals=gradients.totals,
+        clip=gradients.clip,
         mode="train" if is_training else "eval",
         passes=gradients.passes,
         images=subject.inputs.n_images,

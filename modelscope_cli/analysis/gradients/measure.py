@@ -39,6 +39,7 @@ from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.grads import (
     ActivationGradient,
+    ClipInfo,
     GradTotals,
     LossInfo,
     ParameterGradient,
@@ -67,6 +68,7 @@ class Gradients:
     parameters: tuple[ParameterGradient, ...]
     activations: tuple[ActivationGradient, ...]
     totals: GradTotals
+    clip: ClipInfo | None
     passes: int
     batch_norm: tuple[BatchNormDrift, ...]
     degenerate: Degenerate
@@ -117,7 +119,7 @@ class GradientMeasurement:
             was_trainable = _flags(model)
             set_trainable(model, request.freeze, request.train_only)
             _refuse(self._loaded, was_trainable)
-            collector = ParameterGradients(model)
+            collector = ParameterGradients(model, request.clip)
             loss = None
             observers = [self._activations, self._batch_norms]
             with self._session(observers, self._interventions) as session:
@@ -134,6 +136,7 @@ class GradientMeasurement:
                     run_backward(loss.value)
                     collector.take(self._n_images[-1])
                     self._activations.detach()
+                collector.clip_mean()
                 orders = {name: call.order for name, call in session.first_calls.items()}
             assert loss is not None  # there is always a batch
             return self._conclude(collector, orders, loss)
@@ -233,6 +236,7 @@ class GradientMeasurement:
             parameters=parameters,
             activations=self._activations.rows(output_norm, by_size=not is_unscaled),
             totals=totals,
+            clip=request.clip,
             passes=n_passes,
             batch_norm=batch_norm,
             degenerate=self._degenerate,
@@ -245,10 +249,16 @@ class GradientMeasurement:
         )
 
     def _totals(self, rows: tuple[ParameterGradient, ...], output_norm: float) -> GradTotals:
+        clip = self._request.clip
         trained = [row for row in rows if row.trainable]
         n_trained = sum(row.numel for row in trained)
+        fraction = None
+        if clip is not None:
+            fraction = sum((row.clipped_fraction or 0) * row.numel for row in trained) / n_trained
         return GradTotals(
-            grad_norm=global_norm(rows),
+            grad_norm=global_norm(rows, "grad_norm"),
+            norm_before_clip=global_norm(rows, "norm_before_clip") if clip else None,
+            clipped_fraction=fraction,
             trainable_params=n_trained,
             frozen_params=sum(row.numel for row in rows) - n_trained,
             output_grad_norm=output_norm,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from modelscope_cli.errors import UsageError, one_of, with_nearest
+from modelscope_cli.records.grads import ClipInfo
 
 LOSSES = ("cross-entropy", "nll", "bce", "mse", "mean", "logit")
 AUTO, PREDICTED = "auto", "predicted"
@@ -28,6 +29,8 @@ class GradsRequest:
     """All options of `grads` except the model and its input."""
 
     loss: LossRequest = field(default_factory=LossRequest)
+    # `value` clamps every element of every parameter's gradient, `norm` scales all of them to a global norm
+    clip: ClipInfo | None = None
     freeze: tuple[str, ...] = ()  # layer patterns whose parameters are not trained
     # Layer patterns outside of which nothing is trained; empty for everything
     train_only: tuple[str, ...] = ()

@@ -16,8 +16,8 @@ _MARKERS = {"zero": "x", "vanishing": "v", "exploding": "^", _NON_FINITE: "s"}
 def draw_gradient_flow(record: GradsRecord) -> Any:
     """Draw the norm of every gradient in execution order on a logarithmic scale, activations left, weights right.
 
-    Marked layers are red. Gradients of exactly zero are on the left edge, those with NaN or infinities on the
-    right one.
+    A fainter line shows gradients before clipping. Marked layers are red. Gradients of exactly zero are on the
+    left edge, those with NaN or infinities on the right one.
     """
     activations = [row for row in record.activations if _has_gradient(row)]
     parameters = [row for row in record.parameters if _has_gradient(row)]
@@ -45,7 +45,10 @@ def _draw(
     panel: Panel, rows: Sequence[ActivationGradient | ParameterGradient], is_joined: list[bool], colour: str
 ) -> None:
     norms = [math.nan if row.mark == _NON_FINITE else row.grad_norm or 0.0 for row in rows]
-    positive = [value for value in norms if value > 0 and math.isfinite(value)]
+    before = [row.norm_before_clip if isinstance(row, ParameterGradient) else None for row in rows]
+    positive = [
+        value for value in (*norms, *(b or 0.0 for b in before)) if value > 0 and math.isfinite(value)
+    ]
     low, high = (min(positive), max(positive)) if positive else (1e-3, 1.0)
     floor = low / 10 ** max(0.05 * math.log10(high / low), 0.3)
     panel.axes.set_xscale("log")
@@ -53,7 +56,10 @@ def _draw(
     panel.axes.set_xlim(floor, ceiling)
     places = range(len(rows))
     heights = [value if math.isnan(value) else max(value, floor) for value in norms]
-    _line(panel, heights, is_joined, colour)
+    if any(value is not None for value in before):
+        unclipped = [max(value or 0.0, floor) for value in before]
+        _line(panel, unclipped, is_joined, colour, 0.35, " before clipping")
+    _line(panel, heights, is_joined, colour, 1.0, "")
     for mark, marker in _MARKERS.items():
         marked = [x for x in places if rows[x].mark == mark]
         if marked:
@@ -68,11 +74,14 @@ def _draw(
         )
 
 
-def _line(panel: Panel, heights: list[float], is_joined: list[bool], colour: str) -> None:
+def _line(
+    panel: Panel, heights: list[float], is_joined: list[bool], colour: str, alpha: float, suffix: str
+) -> None:
     joined = [x for x, joins in enumerate(is_joined) if joins]
     single = [x for x, joins in enumerate(is_joined) if not joins]
+    look: dict[str, Any] = {"color": colour, "alpha": alpha}
     name = "weights" if single else "gradient"
-    panel.plot(joined, [heights[x] for x in joined], "o-", ms=3, lw=1.2, label=name, color=colour)
+    panel.plot(joined, [heights[x] for x in joined], "o-", ms=3, lw=1.2, label=name + suffix, **look)
     if single:
         points = [heights[x] for x in single]
-        panel.plot(single, points, "o", ms=3.5, mfc="none", mew=0.8, label="biases, scales", color=colour)
+        panel.plot(single, points, "o", ms=3.5, mfc="none", mew=0.8, label="biases, scales" + suffix, **look)

@@ -39,10 +39,12 @@ def grads_columns(table: str, record: GradsRecord | None = None) -> tuple[Column
 
 
 def _parameter_columns(record: GradsRecord | None) -> tuple[Column, ...]:
+    is_clipped = bool(record and record.totals.norm_before_clip is not None)
     has_noise = bool(record and record.passes > 1)
     return (
         *field_columns(ParameterGradient, "name type shape"),
         *_figures(ParameterGradient, record.parameters if record else ()),
+        *field_columns(ParameterGradient, "before clipped", is_shown=is_clipped),
         *field_columns(ParameterGradient, "weight_norm ratio"),
         *field_columns(ParameterGradient, "noise snr", is_shown=has_noise),
         *field_columns(ParameterGradient, "zero", is_bad=lambda r: r.mark == "zero"),
@@ -147,8 +149,17 @@ def _loss_words(record: GradsRecord) -> str:
 
 def _norms(record: GradsRecord) -> str:
     totals = record.totals
-    whole, at_output = _norm(totals.grad_norm), _norm(totals.output_grad_norm)
-    return f"|g| {whole} over all parameters, {at_output} at the output"
+    text = f"|g| {_norm(totals.grad_norm)} over all parameters"
+    if record.clip is not None:
+        value = f"{record.clip.value:g}"
+        how = f"clamped to [-{value}, {value}]" if record.clip.kind == "value" else f"scaled to norm {value}"
+        share = (
+            f"{numbers.percent(totals.clipped_fraction)} clipped"
+            if totals.clipped_fraction
+            else "nothing was clipped"
+        )
+        text += f", {_norm(totals.norm_before_clip)} before clipping ({how}; {share})"
+    return f"{text}, {_norm(totals.output_grad_norm)} at the output"
 
 
 def _norm(value: float | None) -> str:
