@@ -109,7 +109,8 @@ class Forward:
         output_spread: the largest difference between the outputs for two different images; None without such
             images, or if the output is not one row per image.
         norms: what enters every batch norm that normalises by running statistics.
-        score_std: standard deviation of the scores over the classes, root mean square over the images of a batch,
+        score_std: standard deviation of the scores over the classes, as root mean square over the images of a
+        batch,
             the largest of all batches; None as `answers`.
     """
 

@@ -201,10 +201,10 @@ def _no_scores(evidence: Evidence, threshold: float) -> str | None:
 def _large_scores(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The class scores are so large that their softmax is saturated, usually because signals grow with depth.
 
-    Measure: standard deviation of the scores over the classes, root mean square over the images
+    Measure: standard deviation of the scores over the classes, as root mean square over the images
     Source: our measurement of seeded networks of 4 to 32 layers, trained by SGD and Adam: of 188, all 89 above 30
-        failed to train, and 14 of those below; of 161 others, all 33 and 8. At most 2.6 in 56 untrained networks of
-        torchvision and timm
+        failed to train, and 14 of those below; of 161 others, all 33 above and 8 below. At most 2.6 in 56 untrained
+        networks of torchvision and timm
     Hint: use torch.nn.init.kaiming_normal_(weight, nonlinearity='relu'), a norm after each layer, or normalised
         inputs
     Why: the loss starts far above chance, gradients grow with the scores, and the first steps overwrite the weights
@@ -303,8 +303,8 @@ def foreign_inputs(evidence: Evidence, limit: float) -> list[tuple[NormInput, fl
 def _foreign(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """A batch norm receives inputs unlike those that its running statistics were computed from.
 
-    Measure: mean square of the normalised input, (x - running mean) / running std, in eval mode; or 0.1 / its
-        variance
+    Measure: mean square of the normalised input, (x - running mean) / running std, in eval mode; or 0.1 divided by
+        its variance
     Source: Markov's inequality: at most 1 in 100 training inputs exceeds 100. Our measurement: 0.03 to 2 in 26
         trained networks, 0.005 to 11 on noise
     Hint: modelscope stats MODEL IMAGE... --mode train   shows the largest gap; save weights and buffers of one

@@ -44,7 +44,7 @@ def _no_classes(evidence: Evidence) -> str | None:
 def _too_few(evidence: Evidence, threshold: float) -> str | None:
     assert evidence.forward is not None
     n = len(evidence.forward.answers or ())
-    few = f"{counted(n, 'image')}, at least {threshold:g} are needed" if n < threshold else None
+    few = f"at least {threshold:g} images are needed, not {n}" if n < threshold else None
     return _no_classes(evidence) or few
 
 
@@ -189,8 +189,8 @@ def _accuracy(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 def _chance(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The model is no more accurate than always predicting the most frequent class.
 
-    Measure: errors divided by those of always predicting the most frequent class: lower end of the 95 % interval,
-        if its upper end is 1 or more
+    Measure: lower end of the 95 % interval of the errors, relative to always predicting the most frequent class, if
+        its upper end is 1 or more
     Source: our reasoning: if the interval also includes half of these errors, there are too few images to tell
     Hint: modelscope predict MODEL FOLDER --truth folders   shows each class; check the checkpoint, the order of the
         labels and the preprocessing

@@ -112,7 +112,7 @@ def _missing_classes(evidence: Evidence, threshold: float) -> Iterator[Sighting]
 
 @rule("MS802", "identical-images", WARNING, 0, needs=_NEEDS, yields_to=("MS805",), excuse=_nothing_read)
 def _identical(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """An image occurs several times, byte by byte or pixel by pixel.
+    """An image occurs several times, with identical bytes or identical pixels.
 
     Measure: copies of one image beyond the first
     Source: SHA-256 of the files and of the decoded pixels
@@ -127,7 +127,7 @@ def _leaked(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """Images of one data set are also in the other.
 
     Measure: copies of one image beyond the first
-    Source: as MS802
+    Source: the same as for MS802
     Hint: remove them from one of the two; accuracy on them only measures memorisation
     Why: accuracy on training images does not measure accuracy on new images
     """

@@ -93,7 +93,7 @@ def _input(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The input is far from mean 0 and standard deviation 1, is constant, or contains NaN.
 
     Measure: root mean square of the input of the model, or of the first layer with weights
-    Source: QEDan/DLCheck warns at a mean above 10; images are below 3 once normalised, about 130 as bytes 0..255
+    Source: QEDan/DLCheck warns at a mean above 10; images have about 130 as bytes 0..255, below 3 once normalised
     Hint: divide by 255 and normalise as in training (--mean, --std); check what the data loader returns
     Why: initial weights suit inputs near mean 0 and standard deviation 1; other inputs saturate the first layers
         and kill ReLUs

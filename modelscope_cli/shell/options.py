@@ -42,8 +42,8 @@ ImagesArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="IMAGE",
-        help=f"{_FILES}. One tensor file (.pt, .npy, .safetensors) replaces them; without images the model runs on "
-        "seeded noise of its input size.",
+        help=f"{_FILES}. Or one tensor file (.pt, .npy, .safetensors); without either, the model runs on seeded "
+        "noise of its input size.",
     ),
 ]
 ClassesArgument = Annotated[

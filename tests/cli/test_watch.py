@@ -94,7 +94,7 @@ ANSWERS = [
         "",
         0,
         "cannot tell",
-        "verdict: cannot tell yet: too short to judge: 5 steps, at least 20 are needed",
+        "verdict: cannot tell yet: too short to judge, with 5 steps of the 20 needed",
     ),
     (LOOP, 5, "--fail-on warning", 0, "cannot tell", "cannot tell yet"),
     (LOOP, 5, "--fail-on error --strict", 1, "cannot tell", "cannot tell yet"),

@@ -194,7 +194,7 @@ def short(n: int, **changes) -> WatchRecord:
 def test_a_short_run_cannot_be_judged() -> None:
     judgement = judged(short(MIN_STEPS - 1))
     assert judgement.verdict == UNKNOWN
-    assert judgement.reason == f"too short to judge: {MIN_STEPS - 1} steps, at least {MIN_STEPS} are needed"
+    assert judgement.reason == f"too short to judge, with {MIN_STEPS - 1} steps of the {MIN_STEPS} needed"
     assert "too short" not in (judged(short(MIN_STEPS)).reason or "")
 
 

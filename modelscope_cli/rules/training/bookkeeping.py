@@ -282,7 +282,7 @@ def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """An optimizer holds parameters that are never used.
 
-    Measure: steps without a call of the layer or a gradient
+    Measure: steps in which the layer is not called and gets no gradient
     Source: certain: the layer does not run, and the parameter receives no gradient
     Hint: call the layer in forward, or remove it
     Why: an unused layer wastes memory, and often its call in forward was forgotten

@@ -90,7 +90,7 @@ def _is_normalised(case: Case, first: WatchedInput) -> bool:
 def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The input of the model never changes, or hardly does.
 
-    Measure: recorded steps without any difference; or images whose highest value is about 1/255
+    Measure: recorded steps with the same input; or images whose highest value is about 1/255
     Source: certain: a model cannot distinguish identical inputs
     Hint: check what the data set returns; ToTensor already divides by 255
     Why: the model can at best learn how often each label occurs
@@ -224,7 +224,7 @@ def layout(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def dropped(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A dropout layer sets nearly all of its input to zero, and nothing shows that the model learns.
 
-    Measure: p of the layer
+    Measure: dropout probability p of the layer
     Source: Srivastava et al. 2014, section 7.3: 0.2 to 0.5 are usual; our choice: 0.9
     Hint: lower p, the share of values set to 0
     Why: little of each sample reaches the next layers, and what does is scaled up by 1 / (1 - p)

@@ -107,7 +107,7 @@ _RAISED = 4.0  # times the first learning rate
 def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The loss has risen far above its lowest level.
 
-    Measure: ratio to the lowest loss over a quarter of the run; an error if the loss ends above its start
+    Measure: loss relative to the lowest that lasted for a quarter of the run; an error if it ends above its start
     Source: our choice: twice the lowest level that the loss kept for a quarter of the run
     Hint: lower the learning rate, warm it up, or clip the gradients (clip_grad_norm_)
     Why: the model gets worse: it loses what it has learnt
@@ -336,8 +336,7 @@ def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         third of the records; or the mean increase of the loss, in standard errors, when the output rows are
         permuted
     Source: derived: 0 if the predictions are constant or belong to other samples; our measurement: 0.004 in a
-        healthy
-        autoencoder before it begins to learn
+        healthy autoencoder before it begins to learn
     Hint: check that inputs and targets belong to the same samples; in an autoencoder, lower the weight of the KL
         term, and look for a detach before the decoder
     Why: the model has at best learnt the mean of the targets

@@ -145,7 +145,8 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Gradients are clipped before they are unscaled, or so hard that no step changes a weight noticeably.
 
-    Measure: variation of the gradient norm from step to step; or a median of 1e-4 of the norm before clipping
+    Measure: relative variation of the gradient norm from step to step; or a clipped norm of 1e-4 of that before, as
+        median
     Source: derived: gradient norms vary from batch to batch, unless every one is clipped
     Hint: clip to a norm of about 1, and only after scaler.unscale_(optimizer) if there is a gradient scaler
     Why: every step has the size of the clipping threshold; gradients clipped before they are unscaled also shrink

@@ -399,7 +399,7 @@ def leaks(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Leaks found with a copy of the model on a changed batch; adversaries may compare samples on purpose.
 
     Measure: outputs that change with inputs they must not depend on, in a copy of the model in evaluation mode
-    Source: certain: a pass with the other samples, or the last token, changed gives another output
+    Source: certain: changing the other samples, or the last token, changes the output
     Hint: check dim of each softmax, and batch_first; pass the attention a causal mask
     Why: at inference those tokens or samples are not available, and the model fails
     """
