@@ -287,6 +287,8 @@ class ModelFacts:
             of runs without gradients (with a backward pass in between), losses without gradients, and whether
             the name of its class says that it is an average, or, after 500 runs, that of a variable that it is a
             target.
+        of_one_point: quartiles, over the recorded steps, of the loss if the model mapped all samples to the same
+            point; empty if unknown.
     """
 
     model: str
@@ -309,6 +311,7 @@ class ModelFacts:
     copies: tuple[tuple[str, int, int, bool], ...] = ()
     norm_name: str = ""
     loose_runs: int = 0
+    of_one_point: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,8 +127,9 @@ class Tape(threading.local):
             return
         name = getattr(function, "__name__", "")
         is_in_place = name.endswith("_") and (not name.endswith("__") or name.startswith("__i"))
+        is_in_place |= kwargs.get("out") is not None
         results = _tensors(output)
-        if name in _BARRED or "out" in kwargs or (is_in_place and name not in ("__index__", "__invert__")):
+        if name in _BARRED or (is_in_place and name not in ("__index__", "__invert__")):
             self._is_barred = name != "backward"
         elif len(self._calls) >= _MOST_CALLS:
             self._is_barred = True
@@ -160,6 +161,7 @@ class Tape(threading.local):
     def _exchange(self, calls: list[Any], loss: Tensor, again: Tensor) -> Deferred[None]:
         generator = torch.Generator().manual_seed(len(calls) + self.outputs[0][0].step)
         losses, outputs = [loss.detach().reshape(()), again], [one[:2] for one in self.outputs]
+        losses.append(self._computed_again(calls, loss, self._as_one_point()))
         for _, _, tensors in self.outputs:
             for _ in range(_ORDERS):
                 order = torch.randperm(len(tensors[0]), generator=generator)
@@ -167,7 +169,9 @@ class Tape(threading.local):
                 losses.append(self._computed_again(calls, loss, changed))
 
         def record(fetched: list[float]) -> None:
-            given, plain, *exchanged = fetched
+            given, plain, of_one_point, *exchanged = fetched
+            if _agree(plain, given) and math.isfinite(of_one_point):
+                outputs[0][0].of_one_point.append(of_one_point)
             for place, (model, number) in enumerate(outputs if _agree(plain, given) else ()):
                 rises = [one - plain for one in exchanged[place * _ORDERS : (place + 1) * _ORDERS]]
                 rise = sum(rises) / _ORDERS
@@ -178,6 +182,15 @@ class Tape(threading.local):
                     self._is_over |= all(is_clear) and len(is_clear) == _CERTAIN
 
         return numbers(losses).then(record)
+
+    def _as_one_point(self) -> dict[int, Tensor]:
+        """Return the outputs, by id, as if each model had mapped every sample to its first output."""
+        points: dict[Any, Tensor] = {}
+        return {
+            id(x): points.setdefault((id(model), place, x.shape[1:]), x[:1]).expand_as(x)
+            for model, _, tensors in self.outputs
+            for place, x in enumerate(tensors)
+        }
 
     def _leading_to(self, loss: Tensor) -> list[Any]:
         needed, calls = {id(loss)}, []

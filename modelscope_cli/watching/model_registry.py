@@ -2,6 +2,7 @@
 
 import functools
 import re
+import statistics
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -120,6 +121,7 @@ class WatchedModel:
     # By the number of its call between two steps: how much the loss rises if the rows of the output are
     # exchanged, and the loss; see `exchanged_rows`.
     exchanged: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
+    of_one_point: list[float] = field(default_factory=list)  # the loss if all of its outputs were the same
     _before: tuple[int, Tensor] | None = None  # backward passes, and the last input in evaluation mode
 
     def begin_step(self, step: int, is_recording: bool, is_followed: bool = True) -> None:
@@ -214,6 +216,7 @@ class WatchedModel:
             "is_only_fed": self.is_fed and self.is_only_fed,
             "makes_targets": self.makes_targets,
             "is_sampled": self.is_sampled,
+            "of_one_point": statistics.quantiles(one) if len(one := self.of_one_point) > 3 else [],
             "copies": [(label, *figures) for label, figures in self.copies.items()],
         }
 

@@ -304,6 +304,39 @@ def test_directions_that_become_one(recorded, is_collapsing) -> None:
     assert ("MS757" in codes(recorded(script))) == is_collapsing
 
 
+@pytest.mark.parametrize(
+    ("kind", "margin", "noise", "decay", "ends"),
+    [
+        ("triplets", 0.5, 0.3, 0.0, "learning"),
+        ("triplets", 0.0, 1.5, 0.0, "MS757"),
+        ("triplets", 0.5, 1.0, 3.0, "MS757"),
+        ("pairs", 0.5, 0.3, 0.0, "nothing wrong"),
+        ("pairs", 0.5, 1.0, 3.0, "MS757"),
+    ],
+)
+def test_a_loss_that_stays_where_one_point_has_it(recorded, kind, margin, noise, decay, ends) -> None:
+    """At the margin, or the logarithm of the batch: not what falls to it has learnt, but what falls below it."""
+
+    def script():
+        model, centres = nn.Linear(16, 8), torch.randn(8, 16)
+
+        def of(labels):
+            return model(centres[labels] + noise * torch.randn(len(labels), 16))
+
+        def loss():
+            y = torch.randperm(8)
+            a, b, c = of(y), of(y), of(y.roll(1))
+            if kind == "pairs":
+                return functional.cross_entropy(a @ b.T, torch.arange(8)) + decay * a.square().sum(1).mean()
+            far = (a - b).square().sum(1) - (a - c).square().sum(1) + margin
+            return far.relu().mean() + decay * a.square().sum(1).mean()
+
+        fit(model, loss, steps=240, lr=0.02)
+
+    record = recorded(script)
+    assert ends in (*codes(record), record.verdict)
+
+
 @pytest.mark.parametrize("dim", [0, 1])
 @pytest.mark.parametrize("kind", ["weights of a mixture", "scores of a list"])
 def test_what_sums_to_one_over_the_samples(recorded, kind, dim) -> None:

@@ -167,6 +167,9 @@ def _why_unknown(case: Case) -> str | None:
     reason = f"the mean loss is {main.began()} and {main.end:.3g} over the last"
     if case.progress.learns:
         return doubt(case.facts)
+    if (point := case.progress.of_one_point) is not None and main.has_fallen and not case.fails:
+        words = f"{reason}, but {point:.3g} if all samples had the same output"
+        return f"{words}: its fall does not show that they differ"
     if case.progress.moves and main.n:
         return f"{reason}, and need not fall: {case.progress.moves}"
     chance, begun = case.progress.chance, _may_have_begun(case)

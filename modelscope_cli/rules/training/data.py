@@ -62,10 +62,8 @@ def not_normalised(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if not means or not stds:
             continue
         mean, std = statistics.fmean(means), statistics.fmean(stds)
-        size, size_at_first = (
-            max(abs(mean), std),
-            max(abs(means[0]), stds[0]),
-        )  # one that grows is not the data's
+        # One that grows is not the data's.
+        size, size_at_first = max(abs(mean), std), max(abs(means[0]), stds[0])
         is_image = len(first.shape) == 4 and first.shape[1] in _IMAGE_CHANNELS
         is_bytes = is_image and low >= 0 and threshold < high <= _BYTE
         is_certain = is_bytes and not _is_normalised(case, first)

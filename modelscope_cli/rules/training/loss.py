@@ -28,10 +28,10 @@ _IMBALANCED, _LAZY = 0.8, 0.9  # shares of the commonest label, and of the commo
 _BETTER = 0.1  # of the errors of guessing
 _HALFWAY = 0.5  # of the way from guessing to perfect accuracy
 _RECORDS = 5  # in a third of the run
-_ALIKE = 4.0  # times
-_GROWS = 4.0  # times
+_ALIKE = _GROWS = 4.0  # times
 _VANISHED, _NOTHING = 0.05, 1e-4  # of the loss at first; of both
 _NEARLY_ALIKE = -0.9  # of a loss that is minus a cosine
+_NEAR = 0.05  # of the loss for one point
 _OF_ANGLES = 8.0  # the largest loss that may be a few cosines
 _ONCE = "make the model and its optimizer once, before the loop over the epochs"
 _IN_HALVES = (
@@ -66,27 +66,20 @@ def loss_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         clip the gradients
     Why: from then on all weights are NaN, and the rest of the run is wasted
     """
+    is_half = any("float16" in one.dtypes for one in case.facts.models)
+    found: list[tuple[int, str, str | None]] = []
     for series in case.course.loss:
         values = [math.nan if value is None else value for value in series.value]
         at = next((i for i, value in enumerate(values) if not math.isfinite(value)), None)
         if at is not None:
-            step = series.step[at]
-            is_over = any(map(math.isfinite, values[at:]))
-            when = f"at step {step}" if is_over else f"from step {step} on"
-            words = f"the loss{_whose(case, series.optimizer)} is {values[at]} {when}{_origin(case, step)}"
-            link, is_half = (
-                case.link_of_break(LOSS, UNSEEN),
-                any("float16" in one.dtypes for one in case.facts.models),
-            )
-            hint = _IN_HALVES if is_half else None
-            yield TrainingSighting(None, step, None, words, _place(case), link=link, hint=hint)
-            return
-    for event in case.course.events:
-        if event.kind == "loss":
-            words = event.message + _origin(case, event.step or 0)
-            place, link = _place(case), case.link_of_break(LOSS, UNSEEN)
-            yield TrainingSighting(None, event.step or 0, None, words, place, link=link)
-            return
+            when = "at" if any(map(math.isfinite, values[at:])) else "from"
+            words = f"the loss{_whose(case, series.optimizer)} is {values[at]} {when} step {series.step[at]}"
+            words += " on" if when == "from" else ""
+            found.append((series.step[at], words, _IN_HALVES if is_half else None))
+    found += [(one.step or 0, one.message, None) for one in case.course.events if one.kind == "loss"]
+    for step, words, hint in found[:1]:
+        message, link = words + _origin(case, step), case.link_of_break(LOSS, UNSEEN)
+        yield TrainingSighting(None, step, None, message, _place(case), link=link, hint=hint)
 
 
 def _origin(case: Case, step: int) -> str:
@@ -341,8 +334,9 @@ def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         term, and look for a detach before the decoder
     Why: the model has at best learnt the mean of the targets
     """
-    if any(small_updates.judge(case, SMALL)):
-        return  # the weights do not change, which another rule reports
+    collapses = embeddings_collapse.judge(case, embeddings_collapse.threshold)
+    if any(small_updates.judge(case, SMALL)) or any(collapses):
+        return  # the weights do not change, or the outputs do not differ, which another rule reports
     for one in case.facts.criteria:
         shares = [value for value in one.series.shared if value is not None and math.isfinite(value)]
         third = len(shares) // 3
@@ -389,39 +383,51 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
     Also the posterior of a variational autoencoder, if it equals the prior for every sample.
 
     Measure: standard deviation of outputs over a batch, or spread of their directions, relative to the first
-        records, if the loss falls with its square; or KL divergence from the prior, below 0.01 nats in half of the
-        run
+        records, if the loss falls with its square or ends where equal outputs have it; or KL divergence from the
+        prior, below 0.01 nats in half of the run
     Source: Jing et al. 2022, Understanding Dimensional Collapse; Bowman et al. 2016, Generating Sentences from a
         Continuous Space; our choice: a fifth
     Hint: push samples apart: negative pairs, a margin, a stopped gradient with a predictor, or a variance term; in
         a variational autoencoder, lower the weight of the KL term, or raise it slowly
     Why: the output no longer distinguishes the samples
     """
-    main = case.progress.main
+    main, is_at_point = case.progress.main, _is_at_one_point(case)
     if case.course.steps >= 3 * _ENOUGH:
         yield from case.told(COLLAPSED)
-    judged = [one for one in case.facts.criteria if one.is_training and _has_labels(one)]
+    judged = [one for one in case.facts.criteria if one.is_training and _has_labels(one) and not is_at_point]
     if case.progress.is_adversarial or main is None or case.course.steps < _ENOUGH or judged:
         return
     # A maximised cosine ends at a loss of -1.
     floor = -1.0 if main.has_been_negative and -1.001 < main.end < _NEARLY_ALIKE else 0.0
+    is_free = (main.has_been_negative and not floor) or main.start <= floor
     for one in case.facts.models:
         n, n_alike, *ends = one.outputs
-        if n < 2 * _RECORDS or n_alike == n or (main.has_been_negative and not floor) or main.start <= floor:
+        if n < 2 * _RECORDS or n_alike == n or (is_free and not is_at_point):
             continue
         for spread, at in (("standard deviation", 0), ("spread of directions", 2)):
             first, last = ends[at : at + 2]
-            is_of_distances = at and main.start > _OF_ANGLES
+            is_of_distances = at and main.start > _OF_ANGLES and not is_at_point
             if not last < threshold * first or is_of_distances:
                 continue
-            loss_left = (main.end - floor) / (main.start - floor)
+            loss_left = (main.end - floor) / max(main.start - floor, _NOTHING)
             # Squared distances, and one minus the cosine, shrink as the square of the spread.
             is_square = loss_left < _ALIKE * (last / first) ** 2 < _ALIKE**2 * loss_left
-            if loss_left < _VANISHED and (is_square or max(loss_left, last / first) < _NOTHING):
+            is_gone = loss_left < _VANISHED and (is_square or max(loss_left, last / first) < _NOTHING)
+            if is_gone or is_at_point:
                 words = (
                     f"the output of {one.model} is nearly the same point for all samples of a batch: its {spread} "
                     f"over the samples has fallen from {rounded(first)} to {last:.2g}, and the loss from "
                     f"{rounded(main.start)} to {rounded(main.end)}"
                 )
-                yield TrainingSighting(None, None, last / first, words, one.called)
+                words += f"; {case.progress.of_one_point:.3g} if all were equal" if is_at_point else ""
+                link = Link.LAYERS if is_at_point else None  # where else the samples would be told apart
+                yield TrainingSighting(None, None, last / first, words, one.called, link=link)
                 break
+
+
+def _is_at_one_point(case: Case) -> bool:
+    """Tell whether the loss ends, and stays, where it would be if all samples had the same output."""
+    main, point = case.progress.main, case.progress.of_one_point
+    if main is None or not point or case.course.steps < 3 * _ENOUGH:
+        return False
+    return main.lowest_end > (1 - _NEAR) * point > 0 and main.end < (1 + _NEAR) * point

@@ -34,6 +34,9 @@ _EVEN = 0.05  # nats
 _EVALUATED = 100  # labels; evaluations of fewer are taken together
 _QUEUE = 8  # times the rows of a batch
 _GROWN = 2.0  # times the cost of guessing at first
+_ONE_POINT = 0.97  # of the loss if all outputs were the same point; above it, samples are alike
+_CONSTANT, _ACCUMULATED = 0.02, 1.1  # share by which that loss may vary; backward passes a step
+_NO_MARGIN = 0.05  # of the loss at first
 _LOW = 0.5  # share of the cost of guessing; a loss that stays below it need not fall
 
 
@@ -104,6 +107,8 @@ class CourseOfTraining:
     is_adversarial: bool
     moves: str | None  # why its loss need not fall although the model learns; None if it has to
     learns: bool | None  # the verdict; None if unknown
+    # The loss if all outputs were the same point; None if unknown, or if it varies
+    of_one_point: float | None = None
 
     @property
     def main(self) -> LossCourse | None:
@@ -124,9 +129,8 @@ def follow(
 ) -> CourseOfTraining:
     """Return the course of a training."""
     courses = tuple(one for series in loss if (one := course_of(series, lr)) is not None)
-    if (
-        max((one.n for one in courses), default=0) >= MIN_STEPS
-    ):  # SAM's first change of the weights is not an optimizer
+    # SAM's first change of the weights is not an optimizer.
+    if max((one.n for one in courses), default=0) >= MIN_STEPS:
         courses = tuple(one for one in courses if one.n >= _FEW or one.has_broken)
     loose = {one.optimizer for one in facts.optimizers if one.is_loose}
     of_models = tuple(one for one in courses if one.optimizer not in loose)
@@ -154,7 +158,28 @@ def follow(
         is_free = may_wander(facts) or moves is not None
         is_too_soon = course.n < _PATIENCE and not course.has_risen
         learns = None if (is_too_soon or is_free) and not course.has_broken else False
-    return CourseOfTraining(courses, chance, accuracy, guessed, is_adversarial, moves, learns)
+    point = _of_one_point(facts) if len(courses) == 1 else None
+    if point is not None:
+        learns = _beyond_one_point(courses[0], point, learns)
+    return CourseOfTraining(courses, chance, accuracy, guessed, is_adversarial, moves, learns, point)
+
+
+def _of_one_point(facts: TrainingFacts) -> float | None:
+    """Return what a loss comes to if all outputs are the same point: the margin, or the logarithm of the batch."""
+    known = [one for one in facts.models if one.of_one_point]
+    if len(known) != 1 or facts.backwards > _ACCUMULATED * known[0].steps_in_training:
+        return None
+    least, middle, most = known[0].of_one_point
+    return middle if most - least <= _CONSTANT * abs(middle) else None
+
+
+def _beyond_one_point(course: LossCourse, point: float, learns: bool | None) -> bool | None:
+    """Return the verdict; a fall to the loss of one point does not show that the outputs differ."""
+    has_no_margin = point <= course.least or 0 <= point < _NO_MARGIN * course.start
+    if learns and (has_no_margin or 0 < _ONE_POINT * point < course.end):
+        return None
+    # A margin may be kept from the start.
+    return True if learns is False and 0 <= course.end < _LOW * point else learns
 
 
 def _alternate(courses: Sequence[LossCourse], optimizers: Sequence[OptimizerFacts]) -> bool:
@@ -419,18 +444,24 @@ def has_positions(criterion: WatchedCriterion) -> bool:
     return abs(criterion.label_entropy + math.log(shares.pop())) < _EVEN
 
 
+def beside_the_loss(criterion: WatchedCriterion, losses: Sequence[ScalarSeries]) -> list[tuple[float, float]]:
+    """Return the values of a criterion and the losses of the same steps, where they are finite."""
+    loss_at = {step: loss for one in losses for step, loss in zip(one.step, one.value, strict=True)}
+    return [
+        (value, loss)
+        for step, value in zip(criterion.series.step, criterion.series.value, strict=True)
+        if value is not None and (loss := loss_at.get(step)) is not None
+        if math.isfinite(loss) and math.isfinite(value)
+    ]
+
+
 def scale_of(criterion: WatchedCriterion, losses: Sequence[ScalarSeries]) -> float | None:
     """Return the ratio of the loss to the criterion's mean over its rows; None if it varies.
 
     It is the number of rows for a sum over the batch, unless the script divides by it, and 4 for four accumulated
     passes; it varies if the loss has another term.
     """
-    loss_at = {step: loss for one in losses for step, loss in zip(one.step, one.value, strict=True)}
-    ratios = sorted(
-        loss / value
-        for step, value in zip(criterion.series.step, criterion.series.value, strict=True)
-        if value and (loss := loss_at.get(step)) is not None and math.isfinite(loss) and math.isfinite(value)
-    )
+    ratios = sorted(loss / value for value, loss in beside_the_loss(criterion, losses) if value)
     if len(ratios) < _FEW:
         return None
     middle = statistics.median(ratios)

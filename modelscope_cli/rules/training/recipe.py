@@ -171,10 +171,8 @@ def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSightin
                 "step, so no step changes a weight noticeably"
             )
             if is_early:
-                words = (
-                    f"the gradients of {label} are clipped before the gradient scaler unscales them, which"
-                )
-                words += f" leaves a norm of {rounded(norms[-1])} in every step"
+                words = f"the gradients of {label} are clipped before the gradient scaler unscales them, "
+                words += f"which leaves a norm of {rounded(norms[-1])} in every step"
             place, hint = optimizer.made if optimizer else None, _UNSCALED if is_early else None
             yield TrainingSighting(None, 0, norms[-1], words, place, hint=hint)
 

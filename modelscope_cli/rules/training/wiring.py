@@ -17,7 +17,7 @@ from modelscope_cli.records.watch import (
     WRONG_SIGN,
     WatchedCriterion,
 )
-from modelscope_cli.rules.training.progress import MIN_STEPS, has_positions, scale_of
+from modelscope_cli.rules.training.progress import MIN_STEPS, beside_the_loss, has_positions, scale_of
 from modelscope_cli.rules.training.rule_types import (
     Case,
     Link,
@@ -171,7 +171,7 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if case.progress.is_adversarial:
         return
     for one in _losses(case):
-        pairs = _beside_the_loss(case, one)
+        pairs = beside_the_loss(one, case.course.loss)
         if len(pairs) < threshold or not _rises([value for value, _ in pairs]):
             continue
         rise = f"which rises from {pairs[0][0]:.3g} to {pairs[-1][0]:.3g}"
@@ -215,21 +215,6 @@ def _rises(values: Sequence[float]) -> bool:
     return sum(values[-third:]) > sum(values[:third])
 
 
-def _beside_the_loss(case: Case, one: WatchedCriterion) -> list[tuple[float, float]]:
-    """Return the values of a criterion and the losses of the same steps, where they are finite."""
-    losses = {
-        step: value
-        for series in case.course.loss
-        for step, value in zip(series.step, series.value, strict=True)
-    }
-    return [
-        (value, loss)
-        for step, value in zip(one.series.step, one.series.value, strict=True)
-        if value is not None and (loss := losses.get(step)) is not None
-        if math.isfinite(loss) and math.isfinite(value)
-    ]
-
-
 @training_rule("MS723", "loss-has-the-wrong-scale", WARNING, 1, Link.WIRING)
 def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The loss is a sum over the batch, was divided twice, or is mostly a penalty, and the training fails.
@@ -269,7 +254,7 @@ def _outweighed(case: Case) -> Iterator[TrainingSighting]:
     if case.progress.is_adversarial or len(losses) != 1 or case.course.steps < _LONG:
         return
     (one,) = losses
-    pairs, guesses = _beside_the_loss(case, one), known(one.series.guessing)
+    pairs, guesses = beside_the_loss(one, case.course.loss), known(one.series.guessing)
     third = len(pairs) // 3
     if third < _MANY or len(guesses) < third:
         return
