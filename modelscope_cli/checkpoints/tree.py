@@ -113,7 +113,7 @@ class Taken:
         subject = f"'{_cut('.'.join(self.path))}'" if self.path else counted(len(self.named), "tensor")
         unread = [_cut(name) for name, value in self.beside if class_names({name: value}) is None]
         others = ", ".join(unread[:_N_NAMED]) + " ..." * (len(unread) > _N_NAMED)
-        text = f"using {subject}" + (f", not read: {others}" if unread else "")
+        text = f"using {subject}" + (f"; not read: {others}" if unread else "")
         keys = " or ".join(f"--key {_cut(key)}" for key in self.others[:_MAX_SUGGESTED])
         return f"{text}; choose another with {keys}" if keys else text
 

@@ -206,7 +206,7 @@ class Notes:
 @pytest.mark.parametrize(
     ("sides", "size", "advice"),
     [
-        ((224, 40), None, "trained on that size: --size 40"),
+        ((224, 40), None, "trained on that size, give --size 40"),
         ((224,), None, "does not run on that size"),
         ((40,), 40, None),
     ],
@@ -254,7 +254,7 @@ def test_the_size_that_a_checkpoint_states_is_tried_and_told(
     notes = Notes()
     ms.predict(model, str(hues / "*/*.png"), progress=notes)
     assert [note for note in notes.notes if "--size" in note] == [
-        "the checkpoint was trained on images of 64 pixels: --size 64"
+        "the checkpoint was trained on images of 64 pixels: give --size 64"
     ]
 
 

@@ -84,7 +84,7 @@ def test_a_pickled_module_and_a_training_state(tmp_path: Path, zip_format: bool)
     assert contents.beside["epoch"] == "3"
     assert contents.beside["args"].startswith("argparse.Namespace")
     assert {"argparse.Namespace", f"{os.system.__module__}.system"} <= set(contents.foreign)
-    assert contents.note == "using 'net', not read: epoch, optimizer, args, x"
+    assert contents.note == "using 'net'; not read: epoch, optimizer, args, x"
 
 
 def sharded(folder: Path, file: str = "a.safetensors") -> Path:

@@ -51,19 +51,19 @@ def rejected(path: Path) -> CannotRunError:
 @pytest.mark.parametrize(("content", "note"), [
     (
         {"state_dict": STATE, "epoch": 3, "optimizer": {}},
-        "checkpoint: using 'state_dict', not read: epoch, optimizer",
+        "checkpoint: using 'state_dict'; not read: epoch, optimizer",
     ),
     ({"model": STATE}, "checkpoint: using 'model'"),
     ({"model_state_dict": STATE}, "checkpoint: using 'model_state_dict'"),
     ({"module": STATE}, "checkpoint: using 'module'"),
     ({"ema": STATE}, "checkpoint: using 'ema'"),
-    ({"ema": {"module": STATE, "decay": 0.9}}, "checkpoint: using 'ema.module', not read: decay"),
+    ({"ema": {"module": STATE, "decay": 0.9}}, "checkpoint: using 'ema.module'; not read: decay"),
     (
         {"ema": {"x": torch.ones(1)}, "state_dict": STATE},
-        "checkpoint: using 'state_dict', not read: ema; choose another with --key ema",
+        "checkpoint: using 'state_dict'; not read: ema; choose another with --key ema",
     ),
-    ({"net": STATE, "lr": 0.1}, "checkpoint: using 'net', not read: lr"),
-    ({**STATE, "epoch": 3}, "checkpoint: using 2 tensors, not read: epoch"),
+    ({"net": STATE, "lr": 0.1}, "checkpoint: using 'net'; not read: lr"),
+    ({**STATE, "epoch": 3}, "checkpoint: using 2 tensors; not read: epoch"),
 ])  # fmt: skip
 def test_nested_state_dicts_are_taken_out_and_it_is_said(tmp_path: Path, content: Any, note: str) -> None:
     checkpoint = read_checkpoint(saved(tmp_path / "a.pt", content))

@@ -150,9 +150,11 @@ def tell_of_size(subject: Subject) -> None:
     factor, side, (width, height) = found
     trained, used = subject.loaded.image_size, _first_images(subject).shape[-1]
     if trained is not None and trained != used and _runs_on(subject, trained):
-        subject.progress.note(f"the checkpoint was trained on images of {trained} pixels: --size {trained}")
+        subject.progress.note(
+            f"the checkpoint was trained on images of {trained} pixels: give --size {trained}"
+        )
     elif factor > _LARGE:
-        option = f"if the model was trained on that size: --size {side}"
+        option = f"if the model was trained on that size, give --size {side}"
         advice = option if _runs_on(subject, side) else "the model does not run on that size"
         subject.progress.note(
             f"images of {width} x {height} pixels are enlarged {factor:.2g} times; {advice}"

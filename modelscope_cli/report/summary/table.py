@@ -232,7 +232,7 @@ def when_of(level: MemoryLevel) -> str:
     )
 
 
-_ON_GPU = "CUDA context, cuDNN workspaces and fragmentation are not counted: lower --fit by 1 GB"
+_ON_GPU = "the CUDA context, cuDNN workspaces and fragmentation are not counted: lower --fit by 1 GB"
 
 
 def fit_words(training: TrainingMemory) -> str:
