@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-import typer
+from typer import Argument, Option
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
@@ -25,21 +25,15 @@ class OptionsOfB:
 
     panel: ClassVar[str] = "B, where it differs from A"
 
-    b_weights: Annotated[str | None, typer.Option(metavar="WEIGHTS", help="The weights of B.")] = None
-    b_checkpoint: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The checkpoint to load into B.")
-    ] = None
-    b_key: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The entry of B's checkpoint to load.")
-    ] = None
-    b_device: Annotated[str | None, typer.Option(metavar="DEVICE", help="The device of B.")] = None
-    b_dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="The dtype of B.")] = None
-    b_mode: Annotated[Literal["auto", "eval", "train"] | None, typer.Option(help="The mode of B.")] = None
+    b_weights: Annotated[str | None, Option(metavar="WEIGHTS", help="The weights of B.")] = None
+    b_checkpoint: Annotated[Path | None, Option(metavar="FILE", help="The checkpoint to load into B.")] = None
+    b_key: Annotated[str | None, Option(metavar="NAME", help="The entry of B's checkpoint to load.")] = None
+    b_device: Annotated[str | None, Option(metavar="DEVICE", help="The device of B.")] = None
+    b_dtype: Annotated[str | None, Option(metavar="DTYPE", help="The dtype of B.")] = None
+    b_mode: Annotated[Literal["auto", "eval", "train"] | None, Option(help="The mode of B.")] = None
     b_seed: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=0, max=LAST_SEED, help="The seed of B's random weights and of its dropout."
-        ),
+        Option(metavar="N", min=0, max=LAST_SEED, help="The seed of B's random weights and of its dropout."),
     ] = None
 
 
@@ -47,18 +41,16 @@ class OptionsOfB:
 def diff(
     a: Annotated[
         str | None,
-        typer.Argument(
-            metavar="A", help="A model, a checkpoint file, or a saved result.", show_default=False
-        ),
+        Argument(metavar="A", help="A model, a checkpoint file, or a saved result.", show_default=False),
     ] = None,
     b: Annotated[
         str | None,
-        typer.Argument(metavar="B", help="What to compare A with; by default, A with the --b-... settings."),
+        Argument(metavar="B", help="What to compare A with; by default, A with the --b-... settings."),
     ] = None,
     images: ImagesArgument = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(
+        Option(
             "--tolerance",
             "-t",
             metavar="T",
@@ -71,7 +63,7 @@ def diff(
     mode: Mode = "auto",
     model: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--model",
             "-m",
             metavar="MODEL",
@@ -80,7 +72,7 @@ def diff(
         ),
     ] = None,
     all: Annotated[
-        bool, typer.Option("--all", rich_help_panel="Output", help="Show every row, including equal ones.")
+        bool, Option("--all", rich_help_panel="Output", help="Show every row, including equal ones.")
     ] = False,
     *,
     of_b: OptionsOfB,
@@ -140,28 +132,21 @@ def _sides(
 ) -> tuple[str, str | None, list[str]]:
     """Return A, B and the images; A is that of --model if none is given by position."""
     from modelscope_cli.analysis.comparison.request import holds_weights, is_input
+    from modelscope_cli.models.weights_file import is_model_file, is_weights_file
 
     if a is None or (model and is_input(a)):
         if model is None:
             raise UsageError("missing argument 'A'", "modelscope diff --help")
         return model, a, [word for word in (b, *images) if word is not None]
-    _refuse_third(a, b, images)
+    third = next(filter(is_model_file, images), None)
+    if third is not None:  # after a model, two checkpoints were meant to be compared
+        are_two = b is not None and is_weights_file(b) and not is_weights_file(a)
+        hint = shlex.join(["modelscope", "diff", b or "", third]) if are_two else ""
+        hint = hint or f"leave out {shlex.quote(third)}"
+        raise UsageError(f"'{third}' contains a model, not an image", hint)
     sides = [side for side in (a, b) if side is not None and not is_input(side)]
     if model is not None and model not in sides and not any(map(holds_weights, sides)):
         raise UsageError(
             f"'{a}' and '--model {model}' are two models", f"leave out --model {shlex.quote(model)}"
         )
     return a, b, images
-
-
-def _refuse_third(a: str, b: str | None, images: list[str]) -> None:
-    """Refuse a checkpoint after A and B: after a model, two checkpoints were meant to be compared."""
-    from modelscope_cli.models.weights_file import is_model_file, is_weights_file
-
-    third = next(filter(is_model_file, images), None)
-    if third is None:
-        return
-    hint = f"leave out {shlex.quote(third)}"
-    if b is not None and is_weights_file(b) and not is_weights_file(a):
-        hint = shlex.join(["modelscope", "diff", b, third])
-    raise UsageError(f"'{third}' contains a model, not an image", hint)

@@ -185,12 +185,7 @@ def diff_activations(
                 both = (_main(ours), _main(theirs)) if is_whole_only else (ours, theirs)
                 for x, y in pairing.pairs(*both):
                     _add(rows, x, y, matching)
-                    if (
-                        x is not None
-                        and y is not None
-                        and not x.call.name
-                        and _are_scores(x.tensor, y.tensor)
-                    ):
+                    if x and y and not x.call.name and _are_scores(x.tensor, y.tensor):
                         names = batch.names or [str(n_images + n) for n in range(len(x.tensor))]
                         labels = a.loaded.categories or b.loaded.categories
                         is_top = y.tensor == y.tensor.amax(1, keepdim=True)

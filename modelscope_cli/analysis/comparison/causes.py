@@ -130,7 +130,7 @@ def _jump(rows: Sequence[LayerDifference], tolerance: float) -> LayerDifference 
 def _training(a: Side, b: Side) -> Iterator[Cause]:
     """A file whose norms use the batch, where those of A do not, or whose dropout is active."""
     layers = dict(a.loaded.module.named_modules())
-    message, layer = None, None
+    found: list[tuple[str, str | None]] = []
 
     def has_statistics(name: str) -> bool:
         return getattr(layers.get(name), "running_mean", True) is not None
@@ -141,19 +141,17 @@ def _training(a: Side, b: Side) -> Iterator[Cause]:
                 "".join(node.inputs[2:3])
             )
             if (node.normalises_by_batch and has_statistics(node.module)) or is_dropout:
-                message, layer = f"node '{node.name}' ({node.op_type}) of B is in training mode", node.module
-                break
+                found.append((f"node '{node.name}' ({node.op_type})", node.module or None))
     elif isinstance(b.program, ExportedProgramRun):
         for node in b.program.module.graph.nodes:
             text = str(node.target)
             is_norm = "batch_norm" in text and len(node.args) > 5 and node.args[5] is True
             is_dropout = "dropout" in text and len(node.args) > 2 and node.args[2] is True and node.args[1]
             if (is_norm and has_statistics("".join(modules_of(node)[-1:]))) or is_dropout:
-                message, layer = f"'{node.name}' of B is in training mode", None
-                break
-    if message is not None:
-        hint = "call model.eval() before the export"
-        yield Cause("training_mode", layer or None, f"B was exported in training mode: {message}", hint)
+                found.append((f"'{node.name}'", None))
+    for name, layer in found[:1]:
+        message = f"B was exported in training mode: {name} of B is in training mode"
+        yield Cause("training_mode", layer, message, "call model.eval() before the export")
 
 
 # The size of the batch
@@ -336,16 +334,15 @@ def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
 
 def _cast_weights(a: Side, stored: Stored) -> Cause | None:
     """Return how many weights are rounded in B; None for one, whose own cause says more."""
-    weights = {name: one for name, one in a.loaded.module.named_parameters() if one.ndim > 1}
-    pairs = ((name, one, stored.get(name)) for name, one in weights.items())
-    found = (differing("", name, one, other) for name, one, other in pairs if other is not None)
+    weights = [
+        (name, one, stored.get(name)) for name, one in a.loaded.module.named_parameters() if one.ndim > 1
+    ]
+    found = (differing("", name, one, other) for name, one, other in weights if other is not None)
     casts = [cause.message for cause in found if cause is not None and cause.kind == "cast"]
-    if len(casts) < 2:
-        return None
-    first, _, what = casts[0].partition(" is ")
-    every = f"all {len(weights)} weights are {what}"
-    some = f"{len(casts)} of {len(weights)} weights are {what}, the first {first}"
-    return Cause("cast", None, every if len(casts) == len(weights) else some, "keep them in float32 in B")
+    first, _, what = casts[0].partition(" is ") if casts else ("", "", "")
+    which = f"{len(casts)} of {len(weights)} weights are {what}, the first {first}"
+    which = f"all {len(casts)} weights are {what}" if len(casts) == len(weights) else which
+    return Cause("cast", None, which, "keep them in float32 in B") if len(casts) > 1 else None
 
 
 def _stored_weights(a: Side, b: Side, matching: Matching) -> Iterator[Cause]:

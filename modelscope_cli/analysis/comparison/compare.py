@@ -18,7 +18,7 @@ from modelscope_cli.analysis.comparison.folding import EXPORT_AGAIN, StoredFold,
 from modelscope_cli.analysis.comparison.matching import Key
 from modelscope_cli.analysis.comparison.moved import by_value, find_moved
 from modelscope_cli.analysis.comparison.precision import precision_causes
-from modelscope_cli.analysis.comparison.programs import LayersInOrder, Program, program_of
+from modelscope_cli.analysis.comparison.programs import LayersInOrder, program_of
 from modelscope_cli.analysis.comparison.relation import relations
 from modelscope_cli.analysis.comparison.request import Patterns, Source, choose_tolerance, refuse_given
 from modelscope_cli.analysis.comparison.sides import (
@@ -154,10 +154,7 @@ class ModelComparison:
         Args:
             layer, exclude: which rows are kept, as for `weights`: a name of a tensor, the beginning of one, a glob.
         """
-        a, b = (
-            open_weights(source, seed, self.progress)
-            for source, seed in zip(self.sources, self.seeds, strict=True)
-        )
+        a, b = map(open_weights, self.sources, self.seeds, (self.progress, self.progress))
         tolerance, reason = choose_tolerance(self.tolerance, None)
         is_exported = b.side.model.name.lower().endswith(".onnx")
         ours, theirs = _weights_alone(a.tensors, b.tensors) if is_exported else (a.tensors, b.tensors)
@@ -175,9 +172,8 @@ class ModelComparison:
             if a.side.model.source == b.side.model.source == "file":
                 checkpoints = ("-c", a.side.model.name, "--b-checkpoint", b.side.model.name)
                 words = ("diff", "NET_A", "NET_B", *checkpoints)
-            raise CannotRunError(
-                message, shlex.join(("modelscope", *words, "IMAGE")) + "   compares their outputs"
-            )
+            hint = shlex.join(("modelscope", *words, "IMAGE"))
+            raise CannotRunError(message, f"{hint}   compares their outputs")
         every = {name for row in rows for name in (row.name, row.b_name) if name}
         kept = select_names(every, as_tuple(layer))
         left_out = select_names(every, as_tuple(exclude)) if exclude else set()
@@ -215,9 +211,7 @@ class ModelComparison:
             )
         )
         first = first_of(inputs, loaded[0]).args
-        a, b = (
-            describe(side.loaded, side.seed, mode) for side, mode in zip((side_a, side_b), modes, strict=True)
-        )
+        a, b = map(describe, loaded, self.seeds, modes)
         params = [{(name, one.shape) for name, one in model.module.named_parameters()} for model in loaded]
         is_other = 10 * len(params[0] & params[1]) < 6 * max(map(len, params))
         is_other &= program is None and not layer and not exclude
@@ -259,11 +253,11 @@ class ModelComparison:
             layers = {*map(layer_of, related)}
             found = find_causes(side_a, side_b, *evidence)
             causes = (*moved, *(one for one in found if one.layer not in layers))
-        warnings = (
-            *(warning for model in loaded for warning in model.warnings),
-            *tell_of_images(inputs, self.progress),
-        )
+        warnings = (*loaded[0].warnings, *loaded[1].warnings, *tell_of_images(inputs, self.progress))
         changed = diff.changed if inputs.info.source == "image" else None
+        rule = program.rule if program else LayersInOrder.rule if is_renamed else None
+        if program and diff.matching and (n := diff.matching.by_value):
+            rule = f"shape and value, in execution order: B names no module ({n} layers)"
         return DiffRecord(
             run=self._header(a, inputs.info, warnings),
             b=b,
@@ -275,7 +269,7 @@ class ModelComparison:
             images=inputs.n_images,
             layers=diff.rows,
             causes=causes,
-            matched_by=_matched_by(diff, program) if program else LayersInOrder.rule if is_renamed else None,
+            matched_by=rule,
             labels_changed=None if changed is None else len(changed),
             changed_predictions=changed or (),
             ties=diff.ties if changed is not None else 0,
@@ -345,13 +339,6 @@ def _moved(*modules: nn.Module) -> tuple[list[Cause], dict[str, str]]:
 def _size(module: nn.Module) -> tuple[int, int]:
     n_layers = sum(not any(one.children()) for one in module.modules())
     return n_layers, sum(one.numel() for one in module.parameters())
-
-
-def _matched_by(diff: Activations, program: Program) -> str:
-    n_by_value = diff.matching.by_value if diff.matching is not None else 0
-    if not n_by_value:
-        return program.rule
-    return f"shape and value, in execution order: B names no module ({n_by_value} layers)"
 
 
 def diff_tensors(

@@ -196,10 +196,8 @@ def _sources(
 
 def _refuse_one_result(result: Any, other: Any) -> NoReturn:
     """Refuse a result and something that is not one, such as a model that would have to run first."""
-    if other is None:
-        raise UsageError(
-            f"there is nothing to compare '{result}' with", "give a second result of the same command"
-        )
     model = shlex.quote(other) if isinstance(other, str) else "NAME"
-    message = f"'{result}' is a saved result, but the other side is not"
-    raise UsageError(message, f"modelscope stats {model} -o other.json   makes one to compare it with")
+    message, hint = f"'{result}' is a saved result, but the other side is not", f"modelscope stats {model}"
+    if other is None:
+        message, hint = f"there is nothing to compare '{result}' with", "modelscope stats NAME"
+    raise UsageError(message, f"{hint} -o other.json   makes one to compare it with")

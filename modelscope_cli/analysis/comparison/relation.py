@@ -17,7 +17,7 @@ from modelscope_cli.records.naming import counted, layer_of, some
 _RELATED = 0.3
 _WITHIN = "equal within the tolerance"
 _NOT_FINITE = "not compared, because of NaN or infinity"
-_CLOSE = "close to those of A, as after fine-tuning (cosine at least {low:.4g})"
+_CLOSE = "close to those of A: one is trained on from the other, or both from one start (cosine at least {low:.4g})"
 _UNRELATED = "unrelated to those of A (cosine at most {high:.4g})"
 _GRID = "the same as in A, rounded to a grid in B ({levels} distinct values"
 _N_AT_A_GLANCE = 512  # values that tell most weights that are not on a grid
@@ -111,13 +111,12 @@ def _kinship(
     b: Mapping[str, Tensor],
 ) -> str:
     """Return how many weights are equal, of one start, unrelated, and only in A or B."""
-    moved = [row for row in weights if row.status in ("changed", "retyped") and row.name not in places]
-    changed = [row for row in moved if not row.nonfinite]
+    kept = [row for row in weights if not (row.name in places or row.nonfinite)]
+    changed = [row for row in kept if row.status in ("changed", "retyped")]
     names, n = {row.name for row in weights} | {*places}, len(weights) + max(map(len, alone), default=0)
     rest = [row for row in rows if row.status in ("changed", "retyped") and row.name not in names]
-    groups: dict[str, list[TensorDifference]] = {
-        name: [] for name in ("equal", _WITHIN, *RELATIONS.values(), _CLOSE, _UNRELATED)
-    }
+    kinds = ("equal", _WITHIN, *RELATIONS.values(), _CLOSE, _UNRELATED)
+    groups: dict[str, list[TensorDifference]] = {kind: [] for kind in kinds}
     rounded = _rounding(changed, a, b)
     levels: list[int] = []
     for row in weights:
@@ -129,6 +128,10 @@ def _kinship(
     text = "; ".join(_counted(group, n, relation, levels) for relation, group in groups.items() if group)
     for side, only in zip("AB", alone, strict=False):
         text += f"; {len(only)} only in {side}: {some(row.name for row in only)}" if only else ""
+    counters = [(int(a[x]), int(b[x])) for x in a if x.endswith("num_batches_tracked") and x in b]
+    n_batches = max(counters, default=(0, 0))
+    if groups[_CLOSE] and any(n_batches):
+        text += "; the norms counted {:,} batches in A and {:,} in B".format(*n_batches)
     others = f", {counted(len(rest), 'other tensor')} changed: {_span(rest)}" if rest and not changed else ""
     return text + others
 
@@ -156,12 +159,11 @@ def _rounding(
     changed: Sequence[TensorDifference], a: Mapping[str, Tensor], b: Mapping[str, Tensor]
 ) -> str | None:
     """Return which side has all changed weights of the other, rounded; folded ones are judged by distance."""
-    furthest = max(changed, key=lambda row: row.rel_l2 or 0.0, default=None)
-    if furthest is None or any(row.rel_l2 is None or row.rel_l2 >= _ROUNDED for row in changed):
+    if not changed or any(row.rel_l2 is None or row.rel_l2 >= _ROUNDED for row in changed):
         return None
-    pairs = [(a[row.name], b[row.b_name or row.name], row.matched) for row in changed]
-    ours, theirs, _ = pairs[changed.index(furthest)]
-    for side, one in (("B", theirs), ("A", ours)):
+    ordered = sorted(changed, key=lambda row: -(row.rel_l2 or 0.0))
+    pairs = [(a[row.name], b[row.b_name or row.name], row.matched) for row in ordered]
+    for side, one in (("B", pairs[0][1]), ("A", pairs[0][0])):
         dtype = coarse(one)
         kind = getattr(torch, dtype) if dtype else None
         if kind and all(matched or torch.equal(x.to(kind), y.to(kind)) for x, y, matched in pairs):

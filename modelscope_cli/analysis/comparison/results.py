@@ -7,14 +7,18 @@ expected largest of `n` normal errors and two standard deviations more.
 """
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from itertools import takewhile
 from os import PathLike
+from statistics import fmean
 from typing import Any
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.diff import (
+    Cause,
     DiffRecord,
     DiffSide,
     FigureDifference,
@@ -27,7 +31,7 @@ from modelscope_cli.records.reading import read
 from modelscope_cli.records.run import Invocation, Record
 from modelscope_cli.records.stats import ActivationStats, InputStats, StatsRecord
 from modelscope_cli.records.watch import WatchRecord
-from modelscope_cli.rules.training.progress import accuracy_of, course_of, late_loss
+from modelscope_cli.rules.training.progress import accuracy_of, course_of, late_loss, noise_deviation
 
 # The relative L2 by which other kernels may change the output of the first layer: 48 roundoffs, measured between
 # the widest and the plainest kernels of a CPU on 22 architectures with random weights, where the worst was at 19;
@@ -38,6 +42,7 @@ _ROUNDING = {
     "float16": 4 * 2.0**-11,
     "bfloat16": 4 * 2.0**-8,
 }
+_SURE, _APART, _FEWEST = 2.0, 4.0, 5  # standard errors, of an end and of losses; losses that are averaged
 
 
 def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation) -> DiffRecord:
@@ -55,10 +60,9 @@ def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation
     rows = tuple(_differences(ours, theirs, tolerance))
     largest, reason = tolerance or 0.0, "given" if tolerance is not None else "saved results"
     if tolerance is None and isinstance(ours, StatsRecord) and ours.layers:
-        last = ours.layers[-1]
-        dtypes = (last.dtype, theirs.layers[-1].dtype if theirs.layers else last.dtype)
-        coarser = max(dtypes, key=lambda dtype: rounding_at(1, dtype))
-        largest = rounding_at(last.order, coarser)
+        last = (*ours.layers[-1:], *theirs.layers[-1:])
+        coarser = max((row.dtype for row in last), key=lambda dtype: rounding_at(1, dtype))
+        largest = rounding_at(last[0].order, coarser)
         reason = f"rounding of {coarser} in the last layer, relative to the size of its values"
     run = replace(ours.run, command="diff", argv=invoked.argv, input=None, elapsed_ms=invoked.elapsed_ms)
     other = theirs.run
@@ -72,6 +76,9 @@ def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation
         totals=count_up(rows),
         figures=rows,
         settings=tuple(_differing_settings(ours, theirs)),
+        causes=tuple(_compared(ours, theirs))
+        if isinstance(ours, WatchRecord) and ours.loss and theirs.loss
+        else (),
     )
 
 
@@ -114,11 +121,6 @@ def unit_of(row: ActivationStats | InputStats, key: str, value: float, rounding:
 
 
 def _differences(a: Record, b: Record, tolerance: float | None) -> Iterator[FigureDifference]:
-    if isinstance(a, StatsRecord) and isinstance(b, StatsRecord):
-        inputs = {one.name: one for one in b.inputs}
-        for given in a.inputs:
-            if given.name in inputs:
-                yield from _of_input(given, inputs[given.name], tolerance)
     rows, others = _labelled(a), _labelled(b)  # those of A in its order, then those of B alone
     for key in dict.fromkeys((*rows, *others)):
         if key in rows and key in others:
@@ -127,23 +129,12 @@ def _differences(a: Record, b: Record, tolerance: float | None) -> Iterator[Figu
             yield FigureDifference(name=key[0], figure="", status="removed" if key in rows else "added")
 
 
-def _of_input(a: InputStats, b: InputStats, tolerance: float | None) -> Iterator[FigureDifference]:
-    label = f"input {a.name}".strip()
-    rounding = rounding_at(1, a.dtype, b.dtype)
-    for field in fields(InputStats):
-        ours, theirs = (_number(getattr(one, field.name)) for one in (a, b))
-        if ours is not None or theirs is not None:
-            unit = unit_of(a, field.name, ours or 0.0, rounding)
-            allowed = rounding if tolerance is None else tolerance
-            yield _difference(label, field.name, ours, theirs, unit, allowed)
-
-
 def _of_row(
     label: str, a: tuple[Any, dict[str, Any]], b: tuple[Any, dict[str, Any]], tolerance: float | None
 ) -> Iterator[FigureDifference]:
     (row, numbers), (other, others) = a, b
-    is_statistic = isinstance(row, ActivationStats)
-    rounding = rounding_at(row.order, row.dtype, other.dtype) if is_statistic else 0.0
+    is_statistic = isinstance(row, ActivationStats | InputStats)
+    rounding = rounding_at(getattr(row, "order", 1), row.dtype, other.dtype) if is_statistic else 0.0
     for key, value in numbers.items():
         ours, theirs = _number(value), _number(others.get(key))
         if key in others and (ours is not None or theirs is not None):
@@ -180,12 +171,23 @@ def _difference(
 def _labelled(record: Record) -> dict[tuple[str, int], tuple[Any, dict[str, Any]]]:
     """Return the rows by label, numbered where several have the same, each with its bare numbers by key."""
     rows: dict[tuple[str, int], tuple[Any, dict[str, Any]]] = {}
+    for one in record.inputs if isinstance(record, StatsRecord) else ():
+        rows[f"input {one.name}".strip(), 1] = one, {x.name: getattr(one, x.name) for x in fields(InputStats)}
     seen: Counter[str] = Counter()
     for (label, row), values in zip(record.labelled(), record.to_rows(), strict=True):
         seen[label] += 1
         figures = {key: value for key, value in [*values.items()][1:] if key != "order"}
         rows[label, seen[label]] = row, figures
     return rows
+
+
+def _evaluation(record: WatchRecord) -> tuple[float | None, float | None, int]:
+    """Return the loss of the last evaluation, its accuracy, and on how many labels that is."""
+    for one in record.facts.criteria:
+        if not one.is_training and (cost := late_loss(one)) is not None:
+            accuracy, _, rows = accuracy_of(one)
+            return cost, accuracy, rows
+    return None, None, 0
 
 
 def _outcome_of(record: WatchRecord) -> dict[str, str]:
@@ -195,17 +197,64 @@ def _outcome_of(record: WatchRecord) -> dict[str, str]:
     for series in record.loss[:1]:
         if (course := course_of(series, record.lr)) is not None:
             found["loss"] = f"{course.end:.4g}" if math.isfinite(course.end) else "not finite"
-    for one in record.facts.criteria:
-        if not one.is_training and (cost := late_loss(one)) is not None:
-            accuracy, *_ = accuracy_of(one)
-            found["evaluation"] = f"{cost:.4g}" + (
-                f", accuracy {percent(accuracy)}" if accuracy is not None else ""
-            )
+    cost, words = _evaluation(record)[0], record.run.argv
+    facts, name = record.facts, record.run.model.name
+    found["evaluation"] = f"{cost:.4g}" if cost is not None else ""
+    found["arguments"] = shlex.join(words[words.index(name) + 1 :]) if name in words else ""
+    for own in facts.optimizers[:1]:
+        found |= {"optimizer": own.optimizer, "weight decay": f"{own.weight_decay:g}"}
+        found |= {key: ", ".join(f"{value:g}" for value in values) for key, values, _ in own.unusual}
     for rate in record.lr[:1]:
-        found["learning rate"] = f"{rate.value[0]:g}"
-    if record.facts.inputs:
-        found["batch"] = "x".join(map(str, record.facts.inputs[0].shape))
-    return found
+        ends = (rate.value[0] or 0.0, rate.value[-1] or 0.0)
+        found["learning rate"] = " to ".join(dict.fromkeys(map("{:g}".format, ends)))
+    found["schedule"] = ", ".join(one.schedule for one in facts.schedules)
+    found["precision"] = ", ".join(facts.models[0].dtypes) if facts.models else ""
+    for given in facts.inputs[:1]:
+        mean, std = (one[0] or 0.0 for one in (given.series.mean, given.series.std))
+        found |= {"batch": "x".join(map(str, given.shape)), "first batch": f"mean {mean:.6g}, std {std:.6g}"}
+    parameters = [(one.name, math.prod(one.shape), one.facts) for one in record.parameters if one.facts]
+    start = math.sqrt(sum(n * own.start_rms**2 for _, n, own in parameters))
+    found |= {"parameters": f"{sum(n for _, n, _ in parameters):,}", "initial weights": f"norm {start:.6g}"}
+    found["frozen"] = some(one for one, _, own in parameters if not own.requires_grad)
+    return {key: value or "none" for key, value in found.items()}
+
+
+def _compared(a: WatchRecord, b: WatchRecord) -> Iterator[Cause]:
+    """Yield which of two trainings is better, beyond chance, and where their losses part beyond their noise."""
+    (_, p, n), (_, q, m) = map(_evaluation, (a, b))
+    losses = [one.loss[0] for one in (a, b)]
+    ours, theirs = (course_of(one, side.lr) for one, side in zip(losses, (a, b), strict=True))
+    if ours is None or theirs is None:
+        return
+    if ours.has_broken != theirs.has_broken:
+        gap, noise = 1.0 if ours.has_broken else -1.0, 0.0
+        text = f"the loss of {'AB'[theirs.has_broken]} is no longer finite"
+    elif p is not None and q is not None:
+        gap, noise = q - p, _SURE * math.sqrt(p * (1 - p) / n + q * (1 - q) / m)
+        text = f"accuracy {percent(p)} in A and {percent(q)} in B in the last evaluation, on {n:,} and {m:,} labels"
+    else:
+        gap, noise = ours.end - theirs.end, _SURE * math.hypot(ours.error, theirs.error)
+        text = (
+            f"loss {ours.end:.4g} in A and {theirs.end:.4g} in B over the last steps, as one has no accuracy"
+        )
+    which = f"{'AB'[gap > 0]} is better" if abs(gap) > noise else "neither is better beyond chance"
+    yield Cause("outcome", None, f"{which}: {text}", "")
+    values = [dict(zip(one.step, one.value, strict=True)) for one in losses]
+    steps = [step for step, x in values[0].items() if x is not None and values[1].get(step) is not None]
+    pairs = [[one[step] or 0.0 for step in steps] for one in values]
+    first = next((step for step, x, y in zip(steps, *pairs, strict=True) if x != y), None)
+    text = f"the losses are equal in all {len(steps)} steps where both are finite"
+    text = text if first is None else f"the losses differ from step {first} on"
+    width = max(len(steps) // 12, _FEWEST)
+    noise = _APART * math.hypot(*map(noise_deviation, pairs)) / math.sqrt(width)
+    places = range(len(steps) % width, len(steps), width)
+    means = [(steps[at], *(fmean(one[at : at + width]) for one in pairs)) for at in places]
+    apart = [*takewhile(lambda one: abs(one[1] - one[2]) > noise, reversed(means))]
+    if apart:
+        step, x, y = apart[-1]
+        text += f", by more than their noise from step {step} to the end: there {x:.4g} in A, {y:.4g} in B"
+    text += ", but at the end not by more than their noise" * (first is not None and not apart)
+    yield Cause("curves", None, text, "")
 
 
 def _differing_settings(a: Record, b: Record) -> Iterator[SettingDifference]:

@@ -25,7 +25,6 @@ from modelscope_cli.errors import (
 )
 from modelscope_cli.output_files import check_file, write_with
 from modelscope_cli.paths import look_for
-from modelscope_cli.records.identified import Identified
 from modelscope_cli.records.keywords import spelled_out
 from modelscope_cli.records.progress import SILENT, Progress, tell
 from modelscope_cli.records.run import invocation, versions
@@ -70,7 +69,7 @@ def weights(
         CannotRunError: not a checkpoint, damaged, or it holds what cannot be written (exit 4); if it was scanned
             for code, `error.record` has the result.
     """
-    invoked, progress = invocation(), progress or SILENT
+    progress = progress or SILENT
     if not isinstance(file, str | PathLike):
         message = f"weights are read from a file, not from one of type {type(file).__name__}"
         raise UsageError(message, "give its path; modelscope.summary(model) lists the layers of a module")
@@ -100,23 +99,7 @@ def weights(
         rows = with_stats(rows, tensors, lambda pairs: progress.track(pairs, "reading", len(tensors)))
     if target is not None:
         _convert(contents, tensors, target, progress, is_whole=not layer)
-    return WeightsRecord(
-        versions=versions(),
-        argv=invoked.argv,
-        source=str(path),
-        format=contents.format,
-        tensors=rows,
-        totals=totals,
-        metadata=contents.metadata,
-        beside=contents.beside,
-        foreign=safety.foreign,
-        note=contents.note,
-        architecture=identify(contents.shapes()),
-        has_stats=stats,
-        warnings=warnings_of(safety),
-        elapsed_ms=invoked.elapsed_ms,
-        safety=safety,
-    )
+    return _to_record(contents, safety, rows, totals, has_stats=stats)
 
 
 @spelled_out
@@ -183,28 +166,39 @@ def _read(path: Path, key: str | None, allow: Sequence[str]) -> tuple["Contents"
         raise
     except ModelscopeError as error:
         if path.exists() and (not path.is_dir() or is_several(path)):
-            error.record = _refused(path, error, scan_checkpoint(path).allowing(allow))
+            totals = WeightTotals(0, 0, 0, 0, path.stat().st_size, {})
+            safety = scan_checkpoint(path).allowing(allow)
+            error.record = _to_record(Contents(path, "not read", ()), safety, (), totals, error=error.message)
         raise
     return contents, scan_checkpoint(path).allowing(allow)
 
 
-def _refused(path: Path, error: ModelscopeError, safety: Safety) -> WeightsRecord:
+def _to_record(
+    contents: Contents,
+    safety: Safety,
+    rows: tuple[TensorRow, ...],
+    totals: WeightTotals,
+    *,
+    has_stats: bool = False,
+    error: str | None = None,
+) -> WeightsRecord:
     return WeightsRecord(
         versions=versions(),
         argv=invocation().argv,
-        source=str(path),
-        format="not read",
-        tensors=(),
-        totals=WeightTotals(0, 0, 0, 0, path.stat().st_size, {}),
-        metadata={},
-        beside={},
+        source=str(contents.path),
+        format=contents.format,
+        tensors=rows,
+        totals=totals,
+        metadata=contents.metadata,
+        beside=contents.beside,
         foreign=safety.foreign,
-        note=None,
-        architecture=Identified(None, 0.0, (), (), None),
+        note=contents.note,
+        architecture=identify(contents.shapes()),
+        has_stats=has_stats,
         warnings=warnings_of(safety),
         elapsed_ms=invocation().elapsed_ms,
         safety=safety,
-        error=error.message,
+        error=error,
     )
 
 

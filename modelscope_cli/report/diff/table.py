@@ -75,7 +75,7 @@ def answer(record: DiffRecord) -> str:
     if record.outcome == "not tested":
         what = "the output" if record.totals.same else "any layer"
         return f"Not tested: B has no value for {what} of A; {_totals(record)}"
-    causes = [("", cause.message) for cause in record.causes[:2] if record.tensors is not None]
+    causes = [("", cause.message) for cause in record.causes[:2] if record.layers is None]
     facts = [
         ("labels", _labels(record)) if record.sizes and record.images else ("", _totals(record)),
         *(fact for fact in _worst(record) if fact[1] != "none"),
@@ -202,11 +202,12 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
         ": ".join(filter(None, (one.message, one.hint * (hints[one.hint] == n))))
         for n, one in enumerate(causes)
     ]
-    facts = [(one.name, f"{one.a} in A; {one.b} in B") for one in record.settings if one.name in _OUTCOMES]
-    facts += [(one.kind.replace("_", " "), text) for one, text in zip(causes, texts, strict=True)]
+    facts = [(one.kind.replace("_", " "), text) for one, text in zip(causes, texts, strict=True)]
+    facts += [(one.name, f"{one.a} in A; {one.b} in B") for one in record.settings if one.name in _OUTCOMES]
+    others = [one for one in record.settings if one.name not in _OUTCOMES]
+    facts += [("setting", f"{one.name}: {one.a} in A, {one.b} in B") for one in others]
     facts += [("labels", _labels(record))] * (record.labels_changed is not None)
-    run = record.run
-    ours = DiffSide(run.model, run.device, run.dtype, run.seed, record.mode)
+    ours = DiffSide(record.run.model, record.run.device, record.run.dtype, record.run.seed, record.mode)
     facts += [("A", _side(ours)), ("B", _side(record.b))]
     facts.append(("weights", _sizes(record)) if record.sizes else ("totals", _totals(record)))
     if folds := [row for row in record.tensors or () if "folded in," in (row.matched or "")]:
@@ -227,11 +228,8 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
         facts.append(
             ("not finite", f"{numbers.count(n)} values are NaN or infinite on one side: {rows}, {first}")
         )
-    if (
-        record.matched_by not in (None, BY_WEIGHTS)
-        and record.first_divergence is not None
-        and not record.causes
-    ):
+    is_explained = bool(record.causes) or record.first_divergence is None
+    if record.matched_by not in (None, BY_WEIGHTS) and not is_explained:
         checked = "training mode, batch, inputs, order, precision, arguments and weights were checked"
         facts.append(("cause", f"not found: {checked}"))
     facts.append(("tolerance", _tolerance(record)))
@@ -246,11 +244,6 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     n_hidden = sum(row.status != "same" for row in record.figures or ()) - len(_rows_shown(record))
     more = f"{counted(n_hidden, 'more number')} of these rows changed: --all lists every one"
     facts += [("more", more)] * (record.figures is not None and n_hidden > 0)
-    facts += [
-        ("setting", f"{one.name}: {one.a} in A, {one.b} in B")
-        for one in record.settings
-        if one.name not in _OUTCOMES
-    ]
     for renaming in record.renamings:
         where = counted(renaming.tensors, "tensor")
         facts.append(("prefix", f"'{renaming.prefix}' is '{renaming.b_prefix}' in B, in {where}"))
