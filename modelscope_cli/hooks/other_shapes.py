@@ -98,7 +98,7 @@ def input_taken(model: nn.Module, n: int) -> Tensor | None:
         layer = next((one for one in twin.modules() if isinstance(one, _BEGINNINGS)), None)
         # Two rows, as one may be taken for something else
         made = (one for one in _inputs_for(twin, layer) if _has_rows(twin, one))
-        if layer is None or isinstance(layer, nn.Conv2d) or (found := next(made, None)) is None:
+        if isinstance(layer, nn.Conv2d) or (found := next(made, None)) is None:
             return None
         dim = found.shape.index(2) if 2 in found.shape[:2] else 0
         return found.narrow(dim, 0, 1).repeat_interleave(n, dim)
@@ -108,24 +108,15 @@ def input_taken(model: nn.Module, n: int) -> Tensor | None:
     return None
 
 
-_BEGINNINGS = (
-    nn.Conv1d,
-    nn.Conv2d,
-    nn.Conv3d,
-    nn.RNNBase,
-    nn.RNNCellBase,
-    nn.MultiheadAttention,
-    nn.Embedding,
-    nn.EmbeddingBag,
-    nn.Linear,
-)
+_MAPS, _CODES = (nn.Conv1d, nn.Conv2d, nn.Conv3d), (nn.Embedding, nn.EmbeddingBag)
+_BEGINNINGS = (*_MAPS, *_CODES, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.Linear)
 
 
 def _inputs_for(twin: nn.Module, layer: Any) -> Iterator[Tensor]:
     """Yield inputs of two rows for a first layer, the usual ones first."""
     dtype = next((one.dtype for one in twin.parameters() if one.is_floating_point()), torch.float32)
     shapes: list[Shape] = []
-    if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
+    if isinstance(layer, _CODES):
         yield from (torch.empty(2, n, dtype=torch.int64, device="meta") for n in (_STEPS, 8, 64, 4))
     elif isinstance(layer, nn.Conv1d):
         c, length, *others = layer.in_channels, *_LENGTHS

@@ -120,8 +120,7 @@ def _other_shape(model: nn.Module, args: Arguments) -> str | None:
     if len(given) != 1:
         return None
     if (taken := input_taken(model, 1)) is not None and taken.shape[1:] != given[0].shape[1:]:
-        kind = "" if taken.is_floating_point() else "int64:"
-        return f"--input-shape {kind}{','.join(map(str, taken.shape))}"
+        return f"--input-shape {'int64:' * (not taken.is_floating_point())}{','.join(map(str, taken.shape))}"
     if not 1 <= given[0].ndim <= 4 or not given[0].is_floating_point():
         return None
     shape = image_shape_taken(model, given[0])

@@ -190,8 +190,7 @@ def _read_otherwise(given: Tensor, target: ModelSide, module: nn.Module, file: s
 
 def _changing(change: str, file: str) -> str:
     """Return a hint to change an input as the model takes it."""
-    read = {".npy": "numpy.load", ".pt": "torch.load"}.get(suffix_of(file))
-    if read is None:
+    if (read := {".npy": "numpy.load", ".pt": "torch.load"}.get(suffix_of(file))) is None:
         return f"give torch.as_tensor(x){change}"
     changed = f"torch.as_tensor({read}({file!r})){change}"
     return f"python -c \"import numpy, torch; torch.save({changed}, 'changed.pt')\"   and give changed.pt"

@@ -149,18 +149,17 @@ def test_an_argument_of_the_model_may_be_one_word():
 
 
 @pytest.mark.parametrize("labels", [torch.tensor([0, 2]), [0, 2], (0, 2)])
-def test_labels_of_each_image_are_no_target_and_the_hint_takes_them(labels):
-    for function in (ms.grads, ms.explain):
-        with pytest.raises(UsageError, match="a target is one class for all images") as caught:
-            function(NET, IMAGES, target=labels)
-    assert "batch=len(labels), loss=lambda output: torch.nn.functional.cross_entropy(output, labels)" in str(
-        caught.value.hint
-    )
+def test_labels_of_each_image_are_the_target_of_a_loss_alone(labels):
+    with pytest.raises(UsageError, match="a target is one class for all images"):
+        ms.explain(NET, IMAGES, target=labels)
     truth = torch.as_tensor(labels)
-    record = ms.grads(
-        NET, IMAGES, batch=len(labels), loss=lambda output: torch.nn.functional.cross_entropy(output, truth)
-    )
-    assert record.loss.value == close(nn.functional.cross_entropy(NET(IMAGES), truth).item())
+    for batch in (1, 2):
+        record = ms.grads(NET, IMAGES, target=labels, batch=batch)
+        assert record.loss.value == close(nn.functional.cross_entropy(NET(IMAGES), truth).item())
+    with pytest.raises(UsageError, match="target has 3 classes for 2 images"):
+        ms.grads(NET, IMAGES, target=[0, 1, 2])
+    with pytest.raises(UsageError, match="out of range"):
+        ms.grads(NET, IMAGES, target=[0, 99])
 
 
 def test_one_class_may_be_any_integer():

@@ -95,7 +95,7 @@ def test_the_gradient_is_that_of_the_classes_of_the_folders(run, cwd, order, how
     found = {row["name"]: row["grad_norm"] for row in document["parameters"]}
     for name, norm in norms.items():
         assert found[name] == close(norm, A_NETWORK), name
-    assert "folder" in document["loss"]["target"]
+    assert "true class" in document["loss"]["target"]
 
 
 @pytest.mark.parametrize(("loss", "expected"), [
@@ -133,7 +133,7 @@ def test_without_classes_the_predicted_class_is_the_target_and_nothing_is_added(
         (cwd / "net.py").write_text(NET.replace("nn.Linear(8, 4),", "nn.Linear(8, 4), nn.Sigmoid(),"))
     target = " --target predicted" if unusual == "asked for" else ""
     grads = run(OURS.format(command="grads") + f"{target} --json --no-save")
-    assert "folder" not in grads.json["loss"]["target"]
+    assert "true class" not in grads.json["loss"]["target"]
     if unusual == "asked for":
         return
     ablate = OURS.format(command="ablate") + " --no-save"
@@ -152,7 +152,7 @@ def test_missing_names_are_asked_for_by_an_option_that_works_when_pasted(run, cw
     assert shlex.split(labels) == ["--labels", "Dog,ant,bee,cat"]  # the order of ImageFolder
     outcome = run(f"{line} --json {labels}")
     assert "if this is their order" not in outcome.err
-    assert "accuracy" in outcome.out or "folder" in outcome.json["loss"]["target"]
+    assert "accuracy" in outcome.out or "true class" in outcome.json["loss"]["target"]
 
 
 @pytest.mark.parametrize("command", ["grads", "ablate", "predict", "predict --doctor"])

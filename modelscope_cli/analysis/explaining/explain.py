@@ -1,5 +1,6 @@
 """`explain`: the public function, and the totals over images."""
 
+import re
 import shlex
 from array import array
 from collections import Counter
@@ -33,12 +34,13 @@ from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec, parse_aim
 from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
 from modelscope_cli.analysis.subject import Subject
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.errors import CannotRunError, UsageError, nearest_names
 from modelscope_cli.hooks.fetch import numbers
 from modelscope_cli.hooks.forward_passes import opened
-from modelscope_cli.hooks.layers import map_tensors, tensors_in
+from modelscope_cli.hooks.layers import list_layers, map_tensors, tensors_in
 from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Batch, ModelSide
+from modelscope_cli.inputs.grammar import by
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.explain import (
@@ -276,7 +278,16 @@ def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
     """Return the label of the call that a pattern selects; refuse several."""
     if layer is None:
         return ()
-    selection = subject.select(layer)
+    try:
+        selection = subject.select(layer)
+    except UsageError as error:
+        leaves = [one for one, _ in list_layers(subject.loaded.module) if one.is_leaf and one.name]
+        names = [
+            one.name for one in leaves if not re.search("Linear|Pool|Dropout|Flatten|Identity", one.type)
+        ]
+        if "matches no layer" in error.message and names:  # whose outputs have positions
+            error.hint = f"--layer {shlex.quote((nearest_names(layer, names, n=1) or names[-1:])[0])}"
+        raise
     wanted = selection.wanted or {(name, 0) for name in selection.names or ()}
     labels = tuple(sorted(label(name, call) for name, call in wanted))
     if len(labels) > 1:
@@ -368,8 +379,7 @@ def _images(args: Arguments) -> Iterator[Tensor]:
     else:
         each = list(tensors[0].split(1)) if len(tensors) == 1 else []
     if not each or each[0].ndim != 4 or not each[0].is_floating_point():
-        raise CannotRunError(
-            "explain needs a model that takes single images, (N, C, H, W)",
-            "modelscope grads ...   shows the gradients by layer, for any input",
-        )
+        given = " and ".join(by(tensor.shape) for tensor in tensors)
+        message = f"explain draws maps of single images, (N, C, H, W), but the input is {given}"
+        raise CannotRunError(message, "modelscope ablate ...   measures what each layer is worth")
     return iter(each)

@@ -22,7 +22,7 @@ def grads(
     exclude: str | Sequence[str] = (),
     hook: str | Sequence[str] = (),
     loss: str | Callable[..., Any] = "auto",
-    target: str | int = "auto",
+    target: Any = "auto",
     clip: float | None = None,
     clip_norm: float | None = None,
     freeze: str | Sequence[str] = (),
@@ -44,7 +44,8 @@ def grads(
             bce allows several labels or none; your function is called as fn(output) or fn(output, target). In
             Python, a function is also accepted, and called in the same way.
         target: a class: its index, its label, or predicted. auto: the class that the folder of each image is named
-            after, else predicted. box:N or mask:CLASS: an output value instead of a loss.
+            after, else predicted. box:N or mask:CLASS: an output value instead of a loss. In Python
+            also a list or a tensor `(N,)` of one class per image.
         clip: clamp the gradients of the parameters to [-V, V].
         clip_norm: scale all gradients down to this norm.
         freeze: do not train these layers (repeatable).
@@ -60,11 +61,13 @@ def grads(
     check_range("clip_norm", clip_norm, above=0)
     if clip is not None and clip_norm is not None:
         refuse_both("clip", clip, "clip_norm", clip_norm)
-    is_auto = target == AUTO
+    given = target.tolist() if hasattr(target, "tolist") else target
+    classes = [*given] if isinstance(given, list | tuple) else None
+    is_auto = classes is None and given == AUTO
     if not isinstance(loss, str) and not callable(loss):
         message = f"a loss of type {type(loss).__name__} is neither a name nor a function"
         raise UsageError(message, "give loss='cross-entropy', or a function of the output")
-    aim = parse_aim(PREDICTED if is_auto else target)
+    aim = parse_aim(PREDICTED if is_auto or classes is not None else given)
     loss_request = LossRequest(
         loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__),
         aim.typed,
@@ -75,7 +78,7 @@ def grads(
     check_loss(loss_request)
 
     from modelscope_cli.analysis.gradients.measure import GradientMeasurement
-    from modelscope_cli.analysis.predictions.folder_truth import find_truth
+    from modelscope_cli.analysis.predictions.folder_truth import find_truth, give_truth
     from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
     from modelscope_cli.analysis.subject import Subject
 
@@ -89,7 +92,9 @@ def grads(
         subject.progress.note("mode: train (auto; detection models have a loss only in train mode)")
     subject.open(is_training=is_training, batch=None if is_training else 1)
     tell_of_size(subject)
-    if is_auto:
+    if classes is not None:
+        give_truth(subject, classes)
+    elif is_auto:
         find_truth(subject, "target: not the folders")
     selection = subject.select(layer, exclude)
     bound = subject.bind()

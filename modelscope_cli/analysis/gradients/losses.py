@@ -26,7 +26,7 @@ from modelscope_cli.records.naming import with_article
 _AUXILIARY = {"aux_logits1": 0.3, "aux_logits2": 0.3, "aux_logits": 0.4, "aux": 0.5}
 # Targets of a loss that are not a class.
 _NOTHING, _RANDOM, _OWN = "none", "fixed random numbers", "the model's own"
-_OF_FOLDERS = "the class of each folder"
+_OF_IMAGES = "the true class of each image"
 Truth = Callable[[int], Tensor | None]
 _SEED = 20_260_401  # unlike one that models and noise are made of
 _WITHOUT_CLASS = (_NOTHING, _RANDOM, _OWN)
@@ -199,7 +199,7 @@ class Criterion:
         """Return the target class of every image (and pixel), and the same in words."""
         truth = self._truth(main.shape[1]) if main.ndim == 2 else None
         if truth is not None:
-            return truth.to(main.device), _OF_FOLDERS
+            return truth.to(main.device), _OF_IMAGES
         if self._request.target == PREDICTED:
             return main.detach().argmax(1), PREDICTED
         index = class_index(self._request.target, main.shape[1], self._categories)

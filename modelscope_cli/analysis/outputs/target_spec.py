@@ -39,8 +39,7 @@ def parse_aim(target: str | SupportsIndex) -> TargetSpec:
     except TypeError:
         raise UsageError(
             f"a target is one class for all images, not one of type {type(target).__name__}",
-            "for labels of each image: grads with batch=len(labels), "
-            "loss=lambda output: torch.nn.functional.cross_entropy(output, labels)",
+            "give one image at a time, each with its own target",
         ) from None
     if typed == PREDICTED:
         return THE_PREDICTED

@@ -2,21 +2,24 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from itertools import islice
 
 import torch
 from torch import Tensor
 
+from modelscope_cli.analysis.outputs.target_spec import class_index
 from modelscope_cli.analysis.predictions.metrics import ClassNames
 from modelscope_cli.analysis.predictions.request import choose_activation
 from modelscope_cli.analysis.predictions.scores import is_undecided
 from modelscope_cli.analysis.subject import Subject
+from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.truth import AUTO, Word, class_folder, class_folders, labels_beside, read_truth
 from modelscope_cli.records.check import Accuracy
-from modelscope_cli.records.naming import some
+from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.predict import Share
 
 Tell = Callable[[str], None]
@@ -35,6 +38,24 @@ def find_truth(subject: Subject, what: str = "accuracy: not computed", tell: Tel
 
     def batches() -> Iterator[Batch]:
         return (replace(batch, truth=partial(truth, batch)) for batch in inputs.make_batches())
+
+    subject.inputs = replace(inputs, make_batches=batches)
+
+
+def give_truth(subject: Subject, classes: Sequence[int | str]) -> None:
+    """Give the batches of opened inputs the classes of their images, in the order of these."""
+    inputs, categories = subject.inputs, subject.loaded.categories
+    if len(classes) != inputs.n_listed:
+        message = f"target has {len(classes)} classes for {counted(inputs.n_listed, 'image')}"
+        raise UsageError(message, "give one class for each image, or leave out target")
+
+    def truth(own: Sequence[str], n_classes: int) -> Tensor:
+        return torch.tensor([class_index(one, n_classes, categories) for one in own])
+
+    def batches() -> Iterator[Batch]:
+        left = map(str, classes)
+        for batch in inputs.make_batches():
+            yield replace(batch, truth=partial(truth, [*islice(left, batch.n_images)]))
 
     subject.inputs = replace(inputs, make_batches=batches)
 

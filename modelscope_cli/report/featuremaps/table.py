@@ -32,6 +32,7 @@ def featuremaps_sheet(record: FeatureMapsRecord) -> Sheet:
         rows=record.maps,
         facts=tuple(facts),
         is_dim=lambda row: not row.shown,
+        alike=lambda row: (row.name, row.output, row.shape),
         is_by_layer=True,
     )
 

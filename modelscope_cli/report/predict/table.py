@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -45,7 +45,7 @@ def truth_columns(*, are_numbers: bool = False) -> dict[str, tuple[Column, ...]]
     """Return the columns of all tables of `--truth`: of classes, or of numbers."""
     if are_numbers:
         each = (
-            Column(key, key, partial(_bare, attrgetter(key)), partial(_several, attrgetter(key)), rank=0)
+            Column(key, key, partial(_numbers, key, repr), partial(_numbers, key, numbers.number), rank=0)
             for key in ("truth", "predicted", "error")
         )
         return {
@@ -86,13 +86,8 @@ def truth_columns(*, are_numbers: bool = False) -> dict[str, tuple[Column, ...]]
     }
 
 
-def _bare(read: Callable[[Any], Sequence[float | None]], row: Any) -> float | str | None:
-    values = read(row)
-    return values[0] if len(values) == 1 else " ".join(map(repr, values))
-
-
-def _several(read: Callable[[Any], Sequence[float | None]], row: Any) -> str:
-    return "  ".join(numbers.number(value) or "?" for value in read(row))
+def _numbers(key: str, form: Callable[[float | None], str], row: Any) -> str:
+    return "  ".join(map(form, getattr(row, key)))
 
 
 def truth_words(mistake: Mistake) -> str:

@@ -40,6 +40,7 @@ def summary_sheet(record: SummaryRecord, measured: Sequence[str] = ()) -> Sheet:
         facts=_facts(record),
         is_by_layer=True,
         is_tree=True,
+        alike=lambda row: (row.name, row.output_shapes, row.macs) if row.calls > 1 else None,
         is_dim=lambda row: not row.executed and row.note != INSIDE,
         is_bad=lambda row: record.failed is not None and label_of(row) == record.failed,
     )
