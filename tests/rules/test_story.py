@@ -24,6 +24,7 @@ from trainings import (
     training,
 )
 
+from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.training_facts import OUTPUT, Birth, TimeFacts
 from modelscope_cli.records.watch import LEARNING, SOUND, UNKNOWN, WatchRecord
 from modelscope_cli.report.training_facts import training_answer
@@ -163,6 +164,27 @@ def test_what_was_there_before_values_became_non_finite_is_the_cause() -> None:
     findings = told(broken)
     assert findings[0] == ("MS709", None)
     assert {follows for _, follows in findings[1:]} == {"MS709"}
+
+
+def test_broadcasting_explains_only_what_predictions_near_the_mean_of_the_targets_show() -> None:
+    broadcast = criterion("mse_loss", classes=None, accuracy=(None,) * N, shapes=((32, 1), (32,)))
+    findings = dict(told(training(**SYMPTOMS | {"criteria": (broadcast,)})))
+    assert {code for code, follows in findings.items() if follows == "MS724"} == {"MS735"}
+    assert len(set(findings.values())) > 2
+
+
+@pytest.mark.parametrize(("last", "noise", "severity"), [(7.0, 0.4, ERROR), (3.5, 0.05, WARNING)])
+def test_large_steps_after_which_the_loss_stays_twice_as_high_are_an_error(
+    last: float, noise: float, severity: str
+) -> None:
+    """In a run too short for a loss that has not fallen, and too noisy for one that diverges."""
+    risen = tuple(2.0 + (last - 2.0) * min(i / 8, 1.0) + (i % 2) * noise * last for i in range(40))
+    ratios = parameter(update_ratio=(0.3,) * N)
+    record = training(
+        steps=40, loss=(loss(risen),), lr=(loss((0.1,) * 40),), criteria=(), parameters=(ratios,)
+    )
+    findings = {one.code: one.severity for one in judged(record).findings}
+    assert findings["MS709"] == severity
 
 
 def test_findings_about_data_come_first() -> None:

@@ -183,6 +183,8 @@ def _why_unknown(case: Case) -> str | None:
 
 # Faults that explain no other finding; with a link of its own, a sighting explains symptoms without another cause.
 _EXPLAINS_NOTHING = {"MS716", "MS718", "MS732", "MS734", "MS743"}
+# What predictions show that are pulled to the mean of all targets, as broadcasting does; not, say, a dead ReLU.
+_BROADCAST, _AT_THE_MEAN = "MS724", {"MS735", "MS736", "MS742", "MS755", "MS756", "MS757"}
 _NOT_FINITE = {"MS701", "MS702", "MS703"}
 _FIRST_SEEN = 1  # the first step at which a change between two steps can be seen
 
@@ -255,11 +257,14 @@ def by_trial(
 
 def _key(one: Found, places: dict[int, int]) -> tuple[int, bool, int, int]:
     rule, sighting = one
-    link = _link(one)
-    is_certain = link <= Link.WIRING
-    severity = sighting.severity or rule.severity
+    link, severity = _link(one), sighting.severity or rule.severity
     # Certain findings are sorted by severity, symptoms by their first step.
-    return link, is_certain and severity != ERROR, sighting.step or 0, places.get(id(sighting.row), -1)
+    return (
+        link,
+        link <= Link.WIRING and severity != ERROR,
+        sighting.step or 0,
+        places.get(id(sighting.row), -1),
+    )
 
 
 def _spoilt_last(ordered: Sequence[Found], broken: int | None) -> list[Found]:
@@ -281,15 +286,14 @@ def _explains(cause: Found, one: Found) -> bool:
     if _link(one) is Link.SPEED:
         return False
     is_weak = rule.code in _EXPLAINS_NOTHING and not (sighting.link and _link(one) >= Link.LAYERS)
+    is_weak |= rule.code == _BROADCAST and other.code not in _AT_THE_MEAN
     if is_weak or max(other.link, _link(one)) <= Link.WIRING:
         return False  # two faults in a script are independent
     if rule.code in _NOT_FINITE:
         return (after.step or 0) >= (sighting.step or 0) or other.code in _NOT_FINITE
     if after.step is not None and after.step < (sighting.step or 0) > _FIRST_SEEN:
         return False  # it began earlier
-    if _link(cause) < _link(one):
-        return True
-    return _link(cause) == _link(one) >= Link.STEP_SIZE
+    return _link(cause) < _link(one) or _link(cause) == _link(one) >= Link.STEP_SIZE
 
 
 def _link(one: Found) -> Link:

@@ -29,9 +29,8 @@ _BETTER = 0.1  # of the errors of guessing
 _HALFWAY = 0.5  # of the way from guessing to perfect accuracy
 _RECORDS = 5  # in a third of the run
 _ALIKE = _GROWS = 4.0  # times
-_VANISHED, _NOTHING = 0.05, 1e-4  # of the loss at first; of both
+_VANISHED, _NOTHING, _NEAR = 0.05, 1e-4, 0.05  # of the loss at first; of both; of the loss for one point
 _NEARLY_ALIKE = -0.9  # of a loss that is minus a cosine
-_NEAR = 0.05  # of the loss for one point
 _OF_ANGLES = 8.0  # the largest loss that may be a few cosines
 _ONCE = "make the model and its optimizer once, before the loop over the epochs"
 _IN_HALVES = (
@@ -233,7 +232,7 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         most, guessed = sum(labels) / len(labels), sum(guesses) / len(guesses)
         n_others = (1 - most) * rows  # labels of the other classes
         is_no_better = right < most + _BETTER * (1 - most) + 1 / rows**0.5
-        if most > _IMBALANCED and (case.progress.learns is True or _is_on_its_way(case, one)):
+        if most > _IMBALANCED and (case.progress.learns is True or is_on_its_way(one, case.progress.main)):
             continue  # as in detection, with mostly background
         is_lazy = most > _IMBALANCED and guessed > _LAZY and case.progress.learns is not True
         if is_no_better and (guessed > threshold or is_lazy) and n_others >= _ENOUGH_OTHERS:
@@ -243,10 +242,6 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             )
             yield TrainingSighting(None, series.step[-n], max(guesses), words, one.place)
             return
-
-
-def _is_on_its_way(case: Case, one: WatchedCriterion) -> bool:
-    return case.progress.main is not None and is_on_its_way(one, case.progress.main)
 
 
 @training_rule("MS742", "validation-is-guessing", WARNING, 0.05, Link.LOSS)
@@ -342,7 +337,7 @@ def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         third = len(shares) // 3
         if not one.is_training or third < _RECORDS or case.course.steps < 3 * _ENOUGH:
             continue
-        if _is_on_its_way(case, one):
+        if is_on_its_way(one, case.progress.main):
             continue
         highest = [
             statistics.fmean(part) + 2 * statistics.stdev(part) / math.sqrt(third)

@@ -174,11 +174,10 @@ def _of_one_point(facts: TrainingFacts) -> float | None:
 
 
 def _beyond_one_point(course: LossCourse, point: float, learns: bool | None) -> bool | None:
-    """Return the verdict; a fall to the loss of one point does not show that the outputs differ."""
+    """Return the verdict: a fall to the loss of one point proves nothing; a margin may be kept from the start."""
     has_no_margin = point <= course.least or 0 <= point < _NO_MARGIN * course.start
     if learns and (has_no_margin or 0 < _ONE_POINT * point < course.end):
         return None
-    # A margin may be kept from the start.
     return True if learns is False and 0 <= course.end < _LOW * point else learns
 
 
@@ -198,12 +197,12 @@ def _phases_learn(courses: Sequence[LossCourse]) -> bool | None:
     return True if all(one.has_fallen for one in courses) else None
 
 
-def is_on_its_way(criterion: WatchedCriterion, course: LossCourse) -> bool:
+def is_on_its_way(criterion: WatchedCriterion, course: LossCourse | None) -> bool:
     """Tell whether many labels a sample, most of them absent, are being learnt: how rare they are comes first."""
     is_sparse = (criterion.commonest_label or 0.0) > _IMBALANCED and any(
         one is not None for one in criterion.series.shared
     )
-    return is_sparse and course.is_falling
+    return is_sparse and course is not None and course.is_falling
 
 
 def may_wander(facts: TrainingFacts) -> bool:

@@ -36,7 +36,7 @@ _WHOLE = 1.0  # a change as large as the weight itself
 SMALL = 1e-5  # share of a weight that a step changes
 _NEARLY_ALL = 0.9  # of the weights
 _REPLACED = 5.0  # times a weight: what it was before hardly matters
-_FEW, _NEXT = 2, 5  # weights; losses
+_FEW, _NEXT, _LOST = 2, 5, 2  # weights; losses; times the first loss
 _INFINITE_SLOPE = (
     "look in the loss for the square root, norm, logarithm, division or acos of a number that becomes 0: "
     "the derivative is infinite there; add a small eps inside; torch.autograd.set_detect_anomaly(True) "
@@ -173,7 +173,9 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """
     if not case.fails and not _overwrites(case):
         return
-    jump = case.rate_jump()
+    jump, main = case.rate_jump(), case.progress.main
+    # Twice its first value to the last: not a spike, nor the noise of batches.
+    severity = ERROR if main is not None and main.lowest_end > _LOST * main.first > 0 else None
     rise = f"the learning rate rises from {jump[1]:.2g} to {jump[2]:.2g} at step {jump[0]}" if jump else ""
     rows = [row for one in case.weights() if (row := _large(one, threshold)) is not None]
     if rows:
@@ -191,9 +193,9 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if jump and jump[0] >= step:
             step = jump[0]
             words += f"; {rise}"
-        yield TrainingSighting(one, step, -change, words + case.followed(rows))
+        yield TrainingSighting(one, step, -change, words + case.followed(rows), severity=severity)
     elif jump:
-        yield TrainingSighting(None, jump[0], jump[2] / jump[1], rise)
+        yield TrainingSighting(None, jump[0], jump[2] / jump[1], rise, severity=severity)
 
 
 def _overwrites(case: Case) -> bool:
