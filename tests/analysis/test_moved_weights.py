@@ -102,11 +102,15 @@ def test_constants_and_other_values_say_nothing():
     ones = A | {name: torch.ones(24) for name in norms[:3]} | {norms[3]: torch.zeros(24)}
     swapped = ones | {norms[3]: ones[norms[0]], norms[0]: ones[norms[3]]}
     noise = {k: v + 0.01 * torch.randn(v.shape) if v.ndim else v for k, v in A.items()}
+    step = {k: v * (1 + 1e-5 * torch.rand(v.shape)) if v.ndim else v for k, v in A.items()}
+    zeros = {k: v * 0 for k, v in A.items()}
     signs = {k: v.sign() for k, v in A.items()}
     for a, b in (
         (ones, swapped),
         (A, ones),
         (A, noise),
+        (A, step),
+        (A, zeros),
         (signs, signs | {norms[0]: -signs[norms[0]].flip(0)}),
     ):
         rows, _, _ = diff_tensors(a, b)

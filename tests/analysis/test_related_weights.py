@@ -119,6 +119,8 @@ def test_fine_tuning_and_another_start_are_told_apart(case):
 
 def test_rounded_weights_are_not_called_fine_tuned(case):
     _, _, a, _ = case
+    wide = {name: one.double() if one.is_floating_point() else one for name, one in a.items()}
+    assert causes(a, wide)["weights"].endswith("are the same, rounded to float32 in A")
     for dtype in (torch.float16, torch.bfloat16):
         b = {name: one.to(dtype) if one.is_floating_point() else one for name, one in a.items()}
         back = {name: one.to(a[name].dtype) for name, one in b.items()}

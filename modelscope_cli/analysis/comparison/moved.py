@@ -100,10 +100,11 @@ def _exchanged(sources: Mapping[str, str], names: Mapping[str, str], a: Tensors)
 
 def _reordered(a: Tensor, b: Tensor) -> tuple[str, str, str] | None:
     """Return the kind of cause, how `b` is `a` in another order or scaled, and what undoes it, as Python of `v`."""
-    if a.numel() != b.numel() or not _varies(a) or torch.equal(a, b):
+    if a.numel() != b.numel() or not (_varies(a) and _varies(b)) or torch.equal(a, b):
         return None
     if a.aminmax() != b.aminmax():
-        return _scaled(a, b) if a.shape == b.shape and a.is_floating_point() else None
+        how = _scaled(a, b) if a.shape == b.shape and a.is_floating_point() else None
+        return None if how and how[1].endswith(("times 1", "1 to 1")) else how  # a small step
     every = [*itertools.permutations(range(a.ndim))]
     for axes in sorted(every, key=lambda axes: a.permute(axes).shape != b.shape):
         turned = a.permute(axes)

@@ -11,7 +11,7 @@ from modelscope_cli.analysis.comparison.distance import plain_values
 from modelscope_cli.analysis.comparison.moved import RELATIONS, find_moved
 from modelscope_cli.analysis.comparison.variants import coarse
 from modelscope_cli.records.diff import Cause, TensorDifference
-from modelscope_cli.records.naming import counted, layer_of, some
+from modelscope_cli.records.naming import counted, dtype_name, layer_of, some
 
 # Weights trained from two starts have a cosine about 0, and after fine-tuning mostly one above 0.5.
 _RELATED = 0.3
@@ -163,11 +163,10 @@ def _rounding(
         return None
     ordered = sorted(changed, key=lambda row: -(row.rel_l2 or 0.0))
     pairs = [(a[row.name], b[row.b_name or row.name], row.matched) for row in ordered]
-    for side, one in (("B", pairs[0][1]), ("A", pairs[0][0])):
-        dtype = coarse(one)
-        kind = getattr(torch, dtype) if dtype else None
-        if kind and all(matched or torch.equal(x.to(kind), y.to(kind)) for x, y, matched in pairs):
-            return f"the same, rounded to {dtype} in {side}"
+    for side, one in (("A", pairs[0][0]), ("B", pairs[0][1])):
+        kind = getattr(torch, coarse(one) or dtype_name(one.dtype))
+        if all(matched or torch.equal(x.to(kind), y.to(kind)) for x, y, matched in pairs):
+            return f"the same, rounded to {dtype_name(kind)} in {side}"
     return None
 
 
