@@ -132,8 +132,8 @@ _CHANGED = {
     ".flatten(1)": lambda x: x.flatten(1),
     ".flatten()[None]": lambda x: x.flatten()[None],
     ".long()": lambda x: x.long(),
-    "[:, :3]": lambda x: x[:, :3],
-    "[None, :3]": lambda x: x[None, :3],
+    "[:, :3]": lambda x: x.unflatten(1, (2, 2)).flatten(1, 2)[:, :3],  # of red, green, blue and alpha alone
+    "[None, :3]": lambda x: x.unflatten(0, (2, 2)).flatten(0, 1)[None, :3],
     ".expand(-1, 3, -1, -1)": lambda x: x.expand(-1, 3, -1, -1),
     ".expand(1, 3, -1, -1)": lambda x: x.expand(1, 3, -1, -1),
     ".mean(1, keepdim=True)": lambda x: x.unflatten(1, (3, 1)).mean(1),

@@ -170,3 +170,12 @@ def test_one_class_may_be_any_integer():
 def test_weights_are_not_read_from_a_module():
     with pytest.raises(UsageError, match="weights are read from a file"):
         ms.weights(NET)
+
+
+@pytest.mark.parametrize("typed", ["fcc", "layer4.1.conv22", "avgpol", "nothing"])
+def test_a_layer_that_is_not_there_has_a_hint_that_can_be_explained(typed):
+    model, image = ms.load("resnet18", weights="none"), torch.rand(1, 3, 64, 64)
+    with pytest.raises(UsageError, match="matches no layer") as caught:
+        ms.explain(model, image, layer=typed)
+    layer = (caught.value.hint or "").removeprefix("layer='").removesuffix("'")
+    assert ms.explain(model, image, layer=layer, method="gradcam", receipt="none").rows[0].layer == layer
