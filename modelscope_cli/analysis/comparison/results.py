@@ -252,7 +252,7 @@ def _compared(a: WatchRecord, b: WatchRecord) -> Iterator[Cause]:
     apart = [*takewhile(lambda one: abs(one[1] - one[2]) > noise, reversed(means))]
     if apart:
         step, x, y = apart[-1]
-        text += f", by more than their noise from step {step} to the end: there {x:.4g} in A, {y:.4g} in B"
+        text += f", by more than their noise from step {max(step, first or 0)} on: there {x:.4g} in A, {y:.4g} in B"
     text += ", but at the end not by more than their noise" * (first is not None and not apart)
     yield Cause("curves", None, text, "")
 
