@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.torch_private import run_uncompiled
 from modelscope_cli.records.run import Shape
 
 T = TypeVar("T")
@@ -32,7 +33,8 @@ def on_twin(model: nn.Module, watch: Callable[[nn.Module], T], *, with_hooks: bo
         for module in model.modules():
             for hooks in (module._forward_hooks, module._forward_pre_hooks):
                 memo[id(hooks)] = OrderedDict()
-    return watch(copy.deepcopy(model, memo))
+    with run_uncompiled():
+        return watch(copy.deepcopy(model, memo))
 
 
 def image_shape_taken(model: nn.Module, given: Tensor) -> Shape | None:
@@ -131,12 +133,10 @@ def _inputs_for(twin: nn.Module, layer: Any) -> Iterator[Tensor]:
         c = layer.in_channels
         shapes = [(2, c, _STEPS, 112, 112), *_fitting_features(twin, (2, c, 32, 32, 32), dtype)]
     elif layer is not None:
-        names = ("in_features", "input_size", "embed_dim")
-        width = next(getattr(layer, name) for name in names if hasattr(layer, name))
+        width = getattr(layer, "in_features", getattr(layer, "input_size", getattr(layer, "embed_dim", 0)))
         rows, steps = (2, _STEPS, width), (_STEPS, 2, width)
-        is_first = getattr(layer, "batch_first", True)
-        is_plain = isinstance(layer, nn.Linear)
-        shapes = [(2, width)] * is_plain + [rows if is_first else steps, steps if is_first else rows]
+        shapes = [rows, steps] if getattr(layer, "batch_first", True) else [steps, rows]
+        shapes = [(2, width), *shapes] if isinstance(layer, nn.Linear) else shapes
     yield from (torch.empty(shape, dtype=dtype, device="meta") for shape in shapes)
 
 
