@@ -114,7 +114,7 @@ class OutputError:
         rmse: root of the mean of (predicted - truth)².
         r2: 1 - sum (predicted - truth)² / sum (truth - mean of the truth)²; None if all truths are the same.
             Below 0 the mean of the truth is nearer than the model.
-        mean_mae, mean_rmse: `mae` and `rmse` of a model that always gives the mean of the truth.
+        mae_of_mean, rmse_of_mean: `mae` and `rmse` of a model that always gives the mean of the truth.
     """
 
     output: Annotated[str, words(rank=0)]
@@ -122,8 +122,8 @@ class OutputError:
     mae: Annotated[float | None, figure("MAE", rank=0)] = None
     rmse: Annotated[float | None, figure("RMSE", rank=0)] = None
     r2: Annotated[float | None, figure("R²", rank=0)] = None
-    mean_mae: Annotated[float | None, figure("MAE of mean", rank=1)] = None
-    mean_rmse: Annotated[float | None, figure("RMSE of mean", rank=0)] = None
+    mae_of_mean: Annotated[float | None, figure("MAE of mean", rank=1)] = None
+    rmse_of_mean: Annotated[float | None, figure("RMSE of mean", rank=0)] = None
 
 
 @dataclass(frozen=True, slots=True)

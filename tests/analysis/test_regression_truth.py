@@ -53,7 +53,7 @@ def errors_by_numpy(values: np.ndarray, truth: np.ndarray) -> tuple[int, float, 
 
 
 def plain(row: OutputError) -> tuple[Any, ...]:
-    return row.n, row.mae, row.rmse, row.r2, row.mean_mae, row.mean_rmse
+    return row.n, row.mae, row.rmse, row.r2, row.mae_of_mean, row.rmse_of_mean
 
 
 @pytest.mark.parametrize("outputs", [1, 2, 3, 7])
@@ -187,4 +187,4 @@ def test_images_whose_output_is_not_finite_are_left_out(tmp_path: Path) -> None:
 
 def test_a_truth_without_any_variation_has_no_r2() -> None:
     (row,) = judged(drawn(1), [1.5] * N).outputs
-    assert (row.r2, row.mean_rmse) == (None, 0)
+    assert (row.r2, row.rmse_of_mean) == (None, 0)

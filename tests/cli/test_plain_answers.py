@@ -148,7 +148,7 @@ def test_that_drops_from_chance_say_little_is_said(run, nets, tmp_path):
 
 
 def test_a_mean_for_pixels_of_0_to_255_is_told(run, nets):
-    told = "divide values for 0..255 by 255"
+    told = "divide values meant for 0..255 by 255"
     assert told in run("stats nets.py:Deaf few/a/1.png --mean 127.5 --std 50").err
     assert told not in run("stats nets.py:Deaf few/a/1.png --mean 0.5 --std 0.2").err
 

@@ -164,7 +164,7 @@ run(["diff", {a!r}, {b!r}, *{more!r}])
 """
 
 
-@pytest.mark.parametrize("more", [[], ["--all"]])
+@pytest.mark.parametrize("more", [[], pytest.param(["--all"], marks=pytest.mark.slow)])
 def test_a_diff_of_many_tensors_is_folded_unless_all_are_asked_for(tmp_path, more):
     import torch
 

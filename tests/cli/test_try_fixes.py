@@ -65,6 +65,7 @@ def files(folder):
     return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
 
 
+@pytest.mark.slow
 def test_the_cause_is_proved_with_a_line_for_each_trial_and_nothing_remains(run, cwd, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)

@@ -9,7 +9,6 @@ from matplotlib import colormaps
 from PIL import Image
 
 import modelscope_cli as ms
-from modelscope_cli.errors import UsageError
 from modelscope_cli.report import image_tiles
 
 
@@ -76,11 +75,6 @@ def test_a_cell_has_the_size_that_was_asked_for(height, width, cell):
 def test_small_maps_are_enlarged_by_a_whole_factor_and_large_ones_left():
     assert image_tiles.enlarge(torch.zeros(1, 7, 7, dtype=torch.uint8), None).shape == (1, 98, 98)
     assert image_tiles.enlarge(torch.zeros(1, 224, 100, dtype=torch.uint8), None).shape == (1, 224, 100)
-
-
-def test_an_unknown_colour_map_names_near_ones():
-    with pytest.raises(UsageError, match=r"'viridi'.*viridis"):
-        image_tiles.make_palette("viridi")
 
 
 @pytest.mark.parametrize("scale", ["channel", "layer"])

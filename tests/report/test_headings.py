@@ -8,7 +8,7 @@ from modelscope_cli.report.registry import _VIEWS, view_for
 from modelscope_cli.report.sheet import find_column
 
 # Symbols and units, which a name cannot hold, and what a row is about, which is its `name`.
-SYMBOL = re.compile(r"[|Δ(/,]|^L2$")
+SYMBOL = re.compile(r"[|Δ(/,²]|^L2$")
 OF_ROWS = {"layer", "parameter", "model", "page"}
 UNITS = {"size": "bytes"}
 

@@ -44,7 +44,7 @@ class RegressionErrors:
         columns = [(errors[known[:, n], n], truth[known[:, n], n]) for n in range(len(self._names))]
         rows = [_of_output(name, *column) for name, column in zip(self._names, columns, strict=True)]
         # Each in units of the standard deviation of its truth, as outputs may have other units
-        scales = torch.tensor([row.mean_rmse or 1.0 for row in rows], dtype=torch.float64)
+        scales = torch.tensor([row.rmse_of_mean or 1.0 for row in rows], dtype=torch.float64)
         order = (errors.where(known, 0.0) / scales).square().sum(1).argsort(descending=True, stable=True)
         worst = order[:MOST_WORST].tolist()
         listed = tuple(

@@ -49,7 +49,7 @@ def truth_columns(*, are_numbers: bool = False) -> dict[str, tuple[Column, ...]]
             for key in ("truth", "predicted", "error")
         )
         return {
-            MEASURES: field_columns(OutputError, "output n mae rmse r2 mean_mae mean_rmse"),
+            MEASURES: field_columns(OutputError, "output n mae rmse r2 mae_of_mean rmse_of_mean"),
             "worst": (*field_columns(ImageError, "image"), *each),
         }
     return {
@@ -128,8 +128,11 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
     facts = []
     if report.outputs:
         worse = some(_worse_than_mean(report), 8)
-        below = [("R² below 0", f"{worse}: the mean of the truth is nearer than the model")] if worse else []
-        return (("of mean", "of a model that always gives the mean of the truth"), *below)
+        below = ("R² below 0", f"{worse}: the mean of the truth has a smaller error than the model")
+        return (
+            ("of mean", "of a model that always gives the mean of the truth"),
+            *([below] if worse else []),
+        )
     if report.accuracy is not None and table != MEASURES:  # where they are rows
         facts.append(("accuracy", numbers.accuracy_words(report.accuracy, report.images)))
         facts += [("other order", report.other_order)] if report.other_order else []
@@ -215,8 +218,8 @@ def _errors_of(truth: TruthReport) -> str:
     ]
     if one.r2 is not None:
         each.append(f"R² {one.r2:.3f}" + f" on average of {n} outputs" * (n > 0))
-    if one.mean_rmse is not None:
-        each[-1] += f"; the mean of the truth as a constant: RMSE {numbers.number(one.mean_rmse)}"
+    if one.rmse_of_mean is not None:
+        each[-1] += f"; the mean of the truth as a constant: RMSE {numbers.number(one.rmse_of_mean)}"
     lead = f"worse than the mean of the truth{f' for {some(worse, 4)}' * (n > 0)}: " * bool(worse)
     return lead + (", ".join(each) or "the truth of no image is known")
 

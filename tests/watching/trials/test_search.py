@@ -271,6 +271,7 @@ def test_trials_are_cut_to_the_steps_needed(n, steps):
     assert steps_of(dataclasses.replace(training(failing=True), steps=n)) == steps
 
 
+@pytest.mark.slow
 def test_trials_reach_beyond_a_late_break(flat):
     from modelscope_cli.records.training_facts import Birth
 
