@@ -115,8 +115,8 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[Any, Tensor | No
             arrive(self, one, grad)
 
         def add_parameter(self: ParameterGradients, one: Any, *args: Any) -> Any:
-            if one.gradient.value is not None:
-                compare(one.name, one.gradient.value)
+            if one.after.value is not None:
+                compare(one.name, one.after.value)
             return to_row(self, one, *args)
 
         monkeypatch.setattr(ActivationGradients, "_arrive", add_activation)
