@@ -203,6 +203,7 @@ def allocated_by_hand(model, x):
     return max(accumulate(sizes)) + sum(t.nbytes for t in (*model.parameters(), *model.buffers(), x))
 
 
+@pytest.mark.slow
 def test_the_largest_batch_fits_and_one_more_does_not():
     model, x = build("squeezenet")
     fit = ms.summary(model, x, train=True, optimizer="sgd", fit="30MB").training.fit

@@ -55,6 +55,7 @@ def run(files: list[tuple[str, Path, Path]]) -> set[str]:
     return {what for what, _, mark in files if mark.exists()}
 
 
+@pytest.mark.slow
 def test_the_files_are_as_hostile_as_they_should_be(files, ran):
     assert len(files) >= 150
     assert {what for what, _, _ in files if what.endswith("in zip")} <= ran

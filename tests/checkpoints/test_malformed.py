@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-N_MUTANTS = 60
+N_MUTANTS = 40
 MUTANTS = Path(__file__).with_name("mutants.py")
 
 

@@ -312,6 +312,7 @@ def test_a_format_that_was_asked_for_is_nothing_else(run, cwd, format):
         assert {line.count("\t" if format == "tsv" else ",") for line in told.out.splitlines()} == {15}
 
 
+@pytest.mark.slow
 def test_a_log_of_both_streams_has_the_verdict_once(cwd):
     (cwd / "loop.py").write_text(SPOILT)
     line = [sys.executable, "-m", "modelscope_cli", "watch", "loop.py", "30"]
