@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import Tensor, nn
-from torchvision.models import googlenet, resnet18, vit_b_16
+from torchvision.models import VisionTransformer, googlenet, resnet18, vit_b_16
 
 import modelscope_cli as ms
 from modelscope_cli.analysis.summary.shapes import MeasuredStructure, measure_shapes
@@ -141,3 +141,11 @@ def test_the_outputs_of_a_dict_are_named():
     assert row.output_shapes == ((2, 3), (2, 1, 4, 5), (2, 2, 4, 5))
     (plain,) = ms.summary(nn.Identity(), torch.rand(2, 3)).layers
     assert plain.output_names == ()
+
+
+def test_attention_costs_the_same_computed_as_traced():
+    model = VisionTransformer(32, 8, 2, 2, 64, 128, num_classes=5).eval()
+    computed = measure_shapes(model, (torch.zeros(1, 3, 32, 32),))
+    traced = measure_shapes(model.to("meta"), (torch.zeros(1, 3, 32, 32, device="meta"),))
+    assert computed.totals.macs == traced.totals.macs
+    assert "attention" not in " ".join(computed.uncounted_ops)

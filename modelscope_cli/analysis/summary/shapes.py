@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -114,11 +115,19 @@ def in_order(rows: Sequence[LayerShape]) -> list[LayerShape]:
     return [row for _, row in sorted(zip(places, rows, strict=True), key=lambda pair: pair[0])]
 
 
+# Kernels of attention on the CPU, MPS and XPU, for which torch has no formula: they take what that of CUDA takes.
+_ATTENTION = ("flash_attention_for_cpu", "attention_math_for_mps", "fused_attention_overrideable")
+
+
 class _OperatorCounter(FlopCounterMode):
     """Torch's counter, which also records operators without a formula, and whose tensors were used."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(display=False)
+        operators, begin = torch.ops.aten, "_scaled_dot_product_"
+        formula = self.flop_registry[getattr(operators, f"{begin}flash_attention")]
+        own = {getattr(operators, f"{begin}{name}"): formula for name in _ATTENTION}
+        self.flop_registry = {**self.flop_registry, **own}
         self.mod_tracker = _NoTracker()  # type: ignore[assignment]
         self.use = TensorUse(model)
         self._others: Counter[str] = Counter()
