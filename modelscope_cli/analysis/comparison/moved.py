@@ -103,8 +103,7 @@ def _reordered(a: Tensor, b: Tensor) -> tuple[str, str, str] | None:
     if a.numel() != b.numel() or not (_varies(a) and _varies(b)) or torch.equal(a, b):
         return None
     if a.aminmax() != b.aminmax():
-        how = _scaled(a, b) if a.shape == b.shape and a.is_floating_point() else None
-        return None if how and how[1].endswith(("times 1", "1 to 1")) else how  # a small step
+        return _scaled(a, b) if a.shape == b.shape and a.is_floating_point() else None
     every = [*itertools.permutations(range(a.ndim))]
     for axes in sorted(every, key=lambda axes: a.permute(axes).shape != b.shape):
         turned = a.permute(axes)
@@ -133,14 +132,24 @@ def _reordered(a: Tensor, b: Tensor) -> tuple[str, str, str] | None:
 
 
 def _scaled(a: Tensor, b: Tensor) -> tuple[str, str, str] | None:
-    """Return whether `b` is `a` times a factor, or one for each row, within the rounding of float32."""
-    if a.ndim > 1 and len(a) > 1 and a[0].numel() >= _FEWEST and _varies(a[0]) and not _scaled(a[0], b[0]):
+    """Return whether `b` is `a` times a factor, or one for each row; by factors of nearly 1 it is a small step."""
+    if (factors := _factors(a, b)) is None:
+        return None
+    low, high = factors.min().item(), factors.max().item()
+    if len(factors) == 1:
+        return ("scaled", f"times {low:.4g}", f"v / {low:.9g}") if f"{low:.4g}" != "1" else None
+    each = f"times a factor for each row, {low:.3g} to {high:.3g}"
+    return ("scaled", each, "") if (f"{low:.3g}", f"{high:.3g}") != ("1", "1") else None
+
+
+def _factors(a: Tensor, b: Tensor) -> Tensor | None:
+    """Return the factor by which `b` is `a`, or that of each row, within the rounding of float32; else None."""
+    is_told_by_row = a.ndim > 1 and len(a) > 1 and a[0].numel() >= _FEWEST and _varies(a[0])
+    if is_told_by_row and _factors(a[0], b[0]) is None:
         return None  # at a glance
     for parts in (1, len(a)) if a.ndim > 1 else (1,):
         x, y = (one.reshape(parts, -1).double() for one in (a, b))
         factors = (x * y).sum(1, keepdim=True) / x.square().sum(1, keepdim=True).clamp_min(1e-300)
         if x.shape[1] >= _FEWEST and (y - factors * x).norm() <= _REMAINDER * y.norm():
-            low, high = factors.min(), factors.max()
-            each = f"times a factor for each row, {low:.3g} to {high:.3g}"
-            return "scaled", f"times {low:.4g}" if parts == 1 else each, f"v / {low:.9g}" * (parts == 1)
+            return factors
     return None

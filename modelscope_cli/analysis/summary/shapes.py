@@ -126,7 +126,8 @@ class _OperatorCounter(FlopCounterMode):
         super().__init__(display=False)
         operators, begin = torch.ops.aten, "_scaled_dot_product_"
         formula = self.flop_registry[getattr(operators, f"{begin}flash_attention")]
-        own = {getattr(operators, f"{begin}{name}"): formula for name in _ATTENTION}
+        known = (getattr(operators, f"{begin}{name}", None) for name in _ATTENTION)
+        own = {operator: formula for operator in known if operator is not None}
         self.flop_registry = {**self.flop_registry, **own}
         self.mod_tracker = _NoTracker()  # type: ignore[assignment]
         self.use = TensorUse(model)
