@@ -17,7 +17,6 @@ from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
 from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
 from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at, message_of
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
-from modelscope_cli.analysis.outputs.output_kinds import Scoring
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import name_class
 from modelscope_cli.analysis.supported import check_onnx
@@ -213,7 +212,7 @@ class Subject:
             yield from ["--dtype float32"] * (
                 self.request is not None and not any(look_at(first.settled()).codes)
             )
-            guesses = None if getattr(first.main, "ending", "") else first.main.guesses(2, None, Scoring())
+            guesses = None if getattr(first.main, "ending", "") else first.main.guesses(2, None)
             yield from (f"--target {guess.index}" for guess in (guesses or ((),))[0][1:])
         if self.loaded.info.weights.resolved == "random":
             yield "--checkpoint FILE with trained weights"

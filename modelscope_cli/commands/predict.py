@@ -67,10 +67,6 @@ def predict(
             help="With sigmoid, the lowest score at which a class counts as predicted; 0.5 by default.",
         ),
     ] = None,
-    temperature: Annotated[
-        float,
-        typer.Option(metavar="T", help="Divide the logits by this; above 1 makes the model less confident."),
-    ] = 1.0,
     doctor: Annotated[
         bool,
         typer.Option(
@@ -140,7 +136,6 @@ def predict(
             top=top,
             scores=scores,
             threshold=threshold,
-            temperature=temperature,
             truth=truth,
             out=out,
             hook=hook,
@@ -171,7 +166,6 @@ def predict(
         labels=labels,
         scores=scores,
         threshold=threshold,
-        temperature=temperature,
         truth=None if truth == "none" else truth,
         hook=hook or (),
         output_kind=output_kind,
@@ -194,7 +188,7 @@ def predict(
 
 def _refuse_with_doctor(**options: Any) -> None:
     """Refuse options of predictions, which `--doctor` does not print."""
-    usual = {"truth": "auto", "scores": "auto", "temperature": 1.0, "resume": False}
+    usual = {"truth": "auto", "scores": "auto", "resume": False}
     for name, value in options.items():
         if value != usual.get(name):
             refuse_both("doctor", True, name, value)

@@ -300,7 +300,6 @@ class PredictRecord(Record):
     document: ClassVar[str] = "predict"
     predictions: tuple[Prediction, ...]
     activation: str
-    temperature: float
     classes: int
     threshold: float | None = None
     output: str = "classes"

@@ -287,7 +287,7 @@ def test_every_command_says_so(command, scale, code, tmp_path):
 def test_one_value_that_is_on_or_off_is_judged_by_its_sigmoid():
     module = seeded(lambda: Head(1, scale=1e6))
     assert codes(ms.predict(module, images(2), scores="sigmoid")) == ["saturated_scores"]
-    assert codes(ms.predict(module, images(2), scores="sigmoid", temperature=1e6)) == []
+    assert codes(ms.predict(module, images(2), scores="sigmoid", hook="scale=1e-6@head")) == []
 
 
 FILE = """

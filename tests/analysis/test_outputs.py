@@ -14,7 +14,6 @@ from torchvision.ops import box_iou
 
 import modelscope_cli as ms
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
-from modelscope_cli.analysis.outputs.output_kinds import Scoring
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import THE_PREDICTED, parse_aim
 from modelscope_cli.errors import CannotRunError, UsageError
@@ -285,7 +284,7 @@ def test_pixels():
     expected = [float(later[n, 1][mask[n]].mean()) for n in range(2)]
     assert masked.score(after.main).tolist() == [close(value) for value in expected]
     assert_close(before.scores.changed(after.scores), (later.argmax(1) != classes).double().mean((1, 2)))
-    (first, *_), _ = before.main.guesses(5, LABELS, Scoring())
+    (first, *_), _ = before.main.guesses(5, LABELS)
     counts = classes[0].flatten().bincount(minlength=4)
     assert (first.index, first.share) == (int(counts.argmax()), close(float(counts.max() / 64)))
     assert first.score == close(float(WIDE[0].softmax(0)[first.index][classes[0] == first.index].mean()))
@@ -318,9 +317,7 @@ def test_boxes_of_queries(has_nothing):
     logits = torch.tensor([[[0.0, 2.0, 1.0, -1.0]]])
     from modelscope_cli.analysis.outputs.boxes import boxes_of_queries
 
-    (((guess,),)) = boxes_of_queries(logits, centres, (8, 16), has_nothing=has_nothing).guesses(
-        5, None, Scoring()
-    )
+    (((guess,),)) = boxes_of_queries(logits, centres, (8, 16), has_nothing=has_nothing).guesses(5, None)
     assert guess.box == (4.0, 3.0, 12.0, 5.0)
     expected = logits.softmax(2)[0, 0, 1] if has_nothing else logits.sigmoid()[0, 0, 1]
     assert (guess.index, guess.score) == (1, close(float(expected)))

@@ -91,7 +91,7 @@ def test_accuracy_classes_and_confusions_are_those_of_a_confusion_matrix(
 def test_the_calibration_error_is_that_of_its_definition(
     logits: Tensor, truth: list[int], temperature: float
 ) -> None:
-    found = judged(logits, truth, batch=64, temperature=temperature)
+    found = judged(logits / temperature, truth, batch=64)
     scores = softmax(logits.flatten(1).double().numpy() / temperature)
     confidence, right = scores.max(1), scores.argmax(1) == truth
     edges = np.linspace(0, 1, 16)

@@ -20,8 +20,8 @@ CASES = {
         {"layer": "type:Conv2d", "max_channels": 3, "strongest": True, "overlay": True},
     ),
     "predict": (
-        "--top 3 --scores sigmoid --threshold 0.25 --temperature 2",
-        {"top": 3, "scores": "sigmoid", "threshold": 0.25, "temperature": 2.0},
+        "--top 3 --scores sigmoid --threshold 0.25",
+        {"top": 3, "scores": "sigmoid", "threshold": 0.25},
     ),
     "ablate": (
         "-l type:Conv2d --method mean --target 1",

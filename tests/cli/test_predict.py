@@ -28,7 +28,7 @@ ALL = "predict {star} {harbour} {composition} {squeezenet}"
 def test_the_likeliest_classes_are_torchs(run, logits, samples):
     document = run(f"{ALL} --top 3 --json --batch 2").json
     assert document["schema"] == "modelscope/predict/1"
-    assert (document["activation"], document["temperature"], document["classes"]) == ("softmax", 1.0, 10)
+    assert (document["activation"], document["classes"]) == ("softmax", 10)
     assert document["threshold"] is None
     names = [prediction["image"] for prediction in document["predictions"]]
     assert names == [str(samples / name) for name in ("star.png", "harbour.jpg", "composition.jpg")]

@@ -69,7 +69,7 @@ CALLS = {
     "stats, quantiles": lambda model, x: ms.stats(model, x, columns=["name", "p1", "p50"], batch=2),
     "stats in train mode": lambda model, x: ms.stats(model, x, mode="train", hook="zero@block1"),
     "featuremaps": lambda model, x: ms.featuremaps(model, x[:1], layer="block3", strongest=True),
-    "predict": lambda model, x: ms.predict(model, x, truth=[1, 2, 3, 4], temperature=2.0, batch=2),
+    "predict": lambda model, x: ms.predict(model, x, truth=[1, 2, 3, 4], batch=2),
     "doctor": lambda model, x: ms.doctor(model, "demo/shapes/ring", size=48),
     "explain": lambda model, x: ms.explain(model, x[:1]),
     "explain, every method": lambda model, x: ms.explain(model, STAR, method="all", receipt="none", size=48),

@@ -66,7 +66,7 @@ LINES = {
     # predict
     "predict_tiny": f"predict {TINY} {STAR} --top 2",
     "predict_tiny_options": f"predict {TINY} {STAR} {HARB} --output-kind classes --labels labels.txt --scores sigmoid --threshold 0.2 "
-    "--temperature 2 --hook scale=1@conv --batch 2 --workers 0",
+    "--hook scale=1@conv --batch 2 --workers 0",
     "predict_truth": f"predict {TINY} demo/shapes --truth folders --batch 8",
     "predict_truth_classes": f"predict {TINY} demo/shapes --truth folders --table classes -b 8",
     "predict_truth_confusions": f"predict {SICK} demo/shapes --truth folders --table confusions -b 8 #jt",

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, OutputPart, Scoring, settle
+from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, OutputPart, settle
 from modelscope_cli.analysis.outputs.target_spec import (
     PREDICTED,
     TargetSpec,
@@ -119,7 +119,7 @@ class Boxes(OutputPart):
         return FollowedScore(words, score, score, labels)
 
     def guesses(
-        self, n: int | None, categories: Sequence[str] | None, scoring: Scoring
+        self, n: int | None, categories: Sequence[str] | None, activation: str = "softmax"
     ) -> tuple[tuple[Guess, ...], ...]:
         return tuple(
             tuple(one.guess(number, categories) for number in range(len(one.scores))[:n])

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, OutputPart, Scores, Scoring, settle
+from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, OutputPart, Scores, settle
 from modelscope_cli.analysis.outputs.target_spec import (
     PREDICTED,
     TargetSpec,
@@ -78,9 +78,9 @@ class ClassScores(_Logits):
         return FollowedScore(words, score, probability, classes)
 
     def guesses(
-        self, n: int | None, categories: Sequence[str] | None, scoring: Scoring
+        self, n: int | None, categories: Sequence[str] | None, activation: str = "softmax"
     ) -> tuple[tuple[Guess, ...], ...]:
-        return top_guesses(self.logits.float(), n, categories, scoring.activation, scoring.temperature)
+        return top_guesses(self.logits.float(), n, categories, activation)
 
     def best_classes(self) -> list[int]:
         return self.logits.argmax(1).tolist()
@@ -134,12 +134,12 @@ class PixelScores(_Logits):
         return _follow_pixels(words, targets, pixels, (index,) * len(self))
 
     def guesses(
-        self, n: int | None, categories: Sequence[str] | None, scoring: Scoring
+        self, n: int | None, categories: Sequence[str] | None, activation: str = "softmax"
     ) -> tuple[tuple[Guess, ...], ...]:
         """Return the classes that cover most of the image; `score` is the mean over the pixels of the class."""
         logits = self.logits.float()
         classes = logits.argmax(1)
-        scores = probabilities(logits, scoring.activation, scoring.temperature)
+        scores = probabilities(logits, activation)
         return tuple(_cover(*image, n, categories) for image in zip(classes, scores, logits, strict=True))
 
     def drawn(self, size: Sequence[int], most: int) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.activations.batch_norm import trains_batch_norm
 from modelscope_cli.analysis.outputs.classes import ClassScores, PixelScores
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
-from modelscope_cli.analysis.outputs.output_kinds import Scores, Scoring
+from modelscope_cli.analysis.outputs.output_kinds import Scores
 from modelscope_cli.analysis.predictions.scores import is_undecided, probabilities
 from modelscope_cli.hooks.fetch import Deferred
 from modelscope_cli.hooks.layers import tensors_in
@@ -94,12 +94,12 @@ def alike(rows: Tensor, args: Any) -> Tensor:
     return found
 
 
-def look_at(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None) -> Degenerate:
+def look_at(answer: ModelOutput, args: Any = (), activation: str | None = None) -> Degenerate:
     """Return what `judged` finds, at once."""
-    return judged(answer, args, scoring)()
+    return judged(answer, args, activation)()
 
 
-def judged(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None) -> Deferred[Degenerate]:
+def judged(answer: ModelOutput, args: Any = (), activation: str | None = None) -> Deferred[Degenerate]:
     """Judge the scores of some images, in the dtype that they have.
 
     They are saturated if every probability rounds to 0 or 1, so that the loss of the prediction rounds to 0,
@@ -108,7 +108,7 @@ def judged(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None) 
 
     Args:
         args: the inputs of the model, to see whether they differ.
-        scoring: of probabilities; None for that of the output.
+        activation: of probabilities; None for that of the output.
     """
     part, n = answer.main, len(answer)
     values = part.tensor().detach()
@@ -120,16 +120,15 @@ def judged(answer: ModelOutput, args: Any = (), scoring: Scoring | None = None) 
         )
     if isinstance(part, ClassScores | PixelScores):
         has_several = isinstance(part, ClassScores) and (part.has_several or part.n_classes == 1)
-        scoring = scoring or Scoring("sigmoid" if has_several else "softmax")
-        scores = values / scoring.temperature
-        is_nan = probabilities(scores, scoring.activation).isnan()
-        if part.ending and scoring.temperature == 1:  # the scores were made of clamped probabilities
+        activation = activation or ("sigmoid" if has_several else "softmax")
+        is_nan = probabilities(values, activation).isnan()
+        if part.ending:  # the scores were made of clamped probabilities
             shares = dict(answer.leaves)[answer.path].detach()
             is_certain = torch.maximum(shares, 1 - shares) == 1
-        elif scoring.activation == "sigmoid":
-            is_certain = scores.abs().sigmoid() == 1
+        elif activation == "sigmoid":
+            is_certain = values.abs().sigmoid() == 1
         else:
-            is_certain = scores.log_softmax(1).amax(1) == 0
+            is_certain = values.log_softmax(1).amax(1) == 0
         is_same = is_undecided(values.to(torch.promote_types(values.dtype, torch.float32)))
     else:
         is_same = (rows.amax(1) == rows.amin(1)) & (rows.shape[1] > 1)

@@ -67,14 +67,6 @@ def last_name(path: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Scoring:
-    """How logits become scores: `softmax`, one class of all, or `sigmoid`, each class on its own."""
-
-    activation: str = "softmax"
-    temperature: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
 class FollowedScore:
     """The number per image that is followed while the model or the image is changed."""
 
@@ -122,9 +114,12 @@ class OutputPart(ABC):
         """Return what `aim` means in this output, which is that of the unchanged model."""
 
     def guesses(
-        self, n: int | None, categories: Sequence[str] | None, scoring: Scoring
+        self, n: int | None, categories: Sequence[str] | None, activation: str = "softmax"
     ) -> tuple[tuple[Guess, ...], ...] | None:
-        """Return the `n` best guesses for each image, or all, best first; None for what is not a prediction."""
+        """Return the `n` best guesses for each image, or all, best first; None for what is not a prediction.
+
+        Logits become scores by `softmax`, one class of all, or `sigmoid`, each class on its own.
+        """
         return None
 
     def drawn(self, size: Sequence[int], most: int) -> Tensor | None:

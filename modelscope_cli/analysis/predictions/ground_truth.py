@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.outputs.model_output import MAY_BE_NUMBERS, ModelOutput
-from modelscope_cli.analysis.outputs.output_kinds import Scoring
 from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.analysis.predictions.metrics import (
     Calibration,
@@ -96,28 +95,28 @@ class Evaluator:
         why = "0 and 1 are numbers, and with --scores sigmoid classes" if are_flags else why
         return replace(answer, main=Vectors(values), why=why)
 
-    def look(self, answer: ModelOutput, batch: Batch, first: int, scoring: Scoring) -> EvaluatedBatch | None:
+    def look(self, answer: ModelOutput, batch: Batch, first: int, activation: str) -> EvaluatedBatch | None:
         """Compare the predictions for a batch with the truth. `first`: number of its first image.
 
         Return None if the output is not scores of classes and the truth was only found in the names of folders.
         """
-        if self.truth.is_auto and (answer.main.kind != "classes" or scoring.activation != "softmax"):
+        if self.truth.is_auto and (answer.main.kind != "classes" or activation != "softmax"):
             return None
         main, here = answer.main, batch.numbers or range(first, first + len(answer))
         are_numbers = bool(self._are_numbers) and isinstance(main, Vectors)
         if not are_numbers:
             check_output("predict --truth", answer)
-        sums, scores = self._sums_of(main.n_classes or 0, scoring, are_numbers), main.tensor()
+        sums, scores = self._sums_of(main.n_classes or 0, activation, are_numbers), main.tensor()
         if not are_numbers:
-            scores = probabilities(scores.double(), scoring.activation, scoring.temperature)
+            scores = probabilities(scores.double(), activation)
         is_number = scores.flatten(1).isfinite().all(1)
         kept = [n for n, is_kept in zip(here, is_number.tolist(), strict=True) if is_kept]
         words = [() if are_numbers else self._words[n] for n in kept]
         judged = sums.look(main.tensor()[is_number], kept, words, [self._names[n] for n in kept])
         return replace(judged, not_numbers=tuple(self._names[n] for n in here if n not in kept))
 
-    def add(self, judged: EvaluatedBatch, scoring: Scoring) -> None:
-        sums = self._sums_of(judged.n_classes, scoring, judged.values is not None)
+    def add(self, judged: EvaluatedBatch, activation: str) -> None:
+        sums = self._sums_of(judged.n_classes, activation, judged.values is not None)
         if judged.n_images:
             sums.add(judged)
         self._n_images += judged.n_images
@@ -154,14 +153,14 @@ class Evaluator:
         return hashlib.sha256(json.dumps([self._words, self._numbers]).encode()).hexdigest()
 
     def _sums_of(
-        self, n_classes: int, scoring: Scoring, are_numbers: bool
+        self, n_classes: int, activation: str, are_numbers: bool
     ) -> "OfClasses | OfLabels | RegressionErrors":
         if self._sums is None:
             numbers = RegressionErrors(self._numbers, self._outputs) if are_numbers else None
-            self._sums = numbers or self._begin(n_classes, scoring)
+            self._sums = numbers or self._begin(n_classes, activation)
         return self._sums
 
-    def _begin(self, n_classes: int, scoring: Scoring) -> "OfClasses | OfLabels":
+    def _begin(self, n_classes: int, activation: str) -> "OfClasses | OfLabels":
         if self.truth.refusal is not None:
             raise self.truth.refusal
         if n_classes < 2 and not {str(word) for words in self._words for word in words} <= {"0", "1"}:
@@ -172,8 +171,8 @@ class Evaluator:
         names = ClassNames(self._categories, n_classes)
         words = {word for words in self._words for word in words}
         indices = names.find([*self.truth.columns, *sorted(words, key=str)], self.truth.name)
-        if scoring.activation == "sigmoid":
-            return OfLabels(names, indices, scoring, self._threshold)
+        if activation == "sigmoid":
+            return OfLabels(names, indices, activation, self._threshold)
         ambiguous = [
             name
             for name, words in zip(self._names, self._words, strict=True)
@@ -183,28 +182,28 @@ class Evaluator:
             images = some(map(repr, ambiguous))
             message = f"{self.truth.name} does not give one class for {images}, but softmax predicts one"
             raise CannotRunError(message, "--scores sigmoid   predicts several classes or none")
-        return OfClasses(names, indices, scoring)
+        return OfClasses(names, indices, activation)
 
 
 class _MetricSums:
     """Metrics of one kind of truth, summed over the images."""
 
-    def __init__(self, names: ClassNames, indices: dict[Any, int], scoring: Scoring) -> None:
-        self._names, self._indices, self._scoring = names, indices, scoring
+    def __init__(self, names: ClassNames, indices: dict[Any, int], activation: str) -> None:
+        self._names, self._indices, self._activation = names, indices, activation
         self._counts, self._worst = ClassCounts(names.n_classes), WorstImages()
 
 
 class OfClasses(_MetricSums):
     """Metrics of images with one true class each."""
 
-    def __init__(self, names: ClassNames, indices: dict[Any, int], scoring: Scoring) -> None:
-        super().__init__(names, indices, scoring)
+    def __init__(self, names: ClassNames, indices: dict[Any, int], activation: str) -> None:
+        super().__init__(names, indices, activation)
         self._calibration, self._n_in_top5 = Calibration(), 0
 
     def look(
         self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
     ) -> EvaluatedBatch:
-        scores = probabilities(logits.double(), self._scoring.activation, self._scoring.temperature)
+        scores = probabilities(logits.double(), self._activation)
         # As the guesses are ordered: of equal logits the first.
         best = logits.sort(dim=1, descending=True, stable=True).indices[:, :5]
         confidence = scores.gather(1, best[:, :1])[:, 0].tolist()
@@ -251,16 +250,14 @@ class OfClasses(_MetricSums):
 class OfLabels(_MetricSums):
     """Metrics of images with any number of true classes; each is predicted from the threshold on."""
 
-    def __init__(
-        self, names: ClassNames, indices: dict[Any, int], scoring: Scoring, threshold: float
-    ) -> None:
-        super().__init__(names, indices, scoring)
+    def __init__(self, names: ClassNames, indices: dict[Any, int], activation: str, threshold: float) -> None:
+        super().__init__(names, indices, activation)
         self._threshold, self._n_exact = threshold, 0
 
     def look(
         self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
     ) -> EvaluatedBatch:
-        scores = probabilities(logits.double(), self._scoring.activation, self._scoring.temperature)
+        scores = probabilities(logits.double(), self._activation)
         own = [sorted({self._indices[word] for word in one}) for one in words]
         is_on = scores >= self._threshold
         confidence, wrong = scores.where(is_on & ~_flags(own, scores.shape), -1.0).max(1)

@@ -12,7 +12,7 @@ from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.outputs.classes import ClassScores
 from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
-from modelscope_cli.analysis.outputs.output_kinds import Scoring, last_name
+from modelscope_cli.analysis.outputs.output_kinds import last_name
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.analysis.predictions.folder_truth import tell_no_truth
@@ -44,7 +44,6 @@ def predict(
     top: int | None = None,
     scores: str = "auto",
     threshold: float | None = None,
-    temperature: float = 1.0,
     truth: Any = AUTO,
     hook: str | Sequence[str] = (),
     each: Callable[[PredictRecord], object] | None = None,
@@ -63,7 +62,6 @@ def predict(
         scores: softmax: exactly one class per image; the scores sum to 1. sigmoid: several classes or none, each
             scored independently. auto: sigmoid if the model or the truth has several, else softmax.
         threshold: with sigmoid, the score from which a class counts as predicted; 0.5 by default.
-        temperature: divide the logits by this; above 1 makes the model less confident.
         truth: compare the predictions with the truth. folders: each folder has the name of a class, a label or an
             index; auto does so if all folders are labels. FILE: lines of image,class or JSON {image: class}; with
             several labels image,class|class; of a regression image,number, with one column per output. In Python
@@ -80,7 +78,7 @@ def predict(
         CannotRunError: the model cannot be loaded, raises an error, or predicts nothing, or a file cannot be read
             (exit 4).
     """
-    check_scoring(scores, threshold, temperature, top)
+    check_scoring(scores, threshold, top)
     blocks = Blocks(out, force=force, **block_keywords(keywords))
     given_truth = None if truth is None else read_truth(truth)
     subject = Subject(
@@ -100,7 +98,7 @@ def predict(
     _compare_with(names, subject)
     subject.open()
     interventions = subject.bind().interventions
-    record = PredictRecord(subject.run(), (), activation=activation, temperature=temperature, classes=0)
+    record = PredictRecord(subject.run(), (), activation=activation, classes=0)
     reader = OutputReader.of(subject.loaded)
     n_done, judge = 0, None
     if given_truth is not None and given_truth.may_hold(subject.inputs.files, categories, activation):
@@ -113,25 +111,25 @@ def predict(
             answer if judge is None else judge.as_numbers(answer, reader.wanted), subject, scores, activation
         )
         is_of_several = scores == "auto" and getattr(answer.main, "has_several", False)
-        scoring = Scoring("sigmoid" if is_of_several else activation, temperature)
+        own = "sigmoid" if is_of_several else activation
         subject.check_labels(answer.n_named, unit=answer.named)
         has_rows = judge is None or judge.truth.is_auto or each is not None
-        is_of_one = (answer.kind, scoring.activation) == ("classes", "softmax")
+        is_of_one = (answer.kind, own) == ("classes", "softmax")
         most = top or (1 if is_of_one and subject.inputs.n_listed > 1 else 5)
         first, n_done = n_done, n_done + len(answer)
-        rows = predictions_of(answer, most, categories, batch, first, scoring) if has_rows else ()
+        rows = predictions_of(answer, most, categories, batch, first, own) if has_rows else ()
         return Predicted(
             answer.kind,
             answer.main.n_classes or 0,
             answer.note,
             in_files(rows, batch, subject.inputs),
-            judge.look(answer, batch, first, scoring) if judge is not None else None,
-            look_at(answer, batch.args, scoring),
+            judge.look(answer, batch, first, own) if judge is not None else None,
+            look_at(answer, batch.args, own),
             _maps_of(answer, batch, MOST_DRAWN - first) if first < MOST_DRAWN else (),
-            scoring.activation,
+            own,
         )
 
-    settings = {"top": top, "scores": activation, "threshold": threshold, "temperature": temperature}
+    settings = {"top": top, "scores": activation, "threshold": threshold}
     options = {**settings, "labels": names, "truth": judge.words_sha256() if judge is not None else None}
     predictions, maps, best, degenerate = list[Prediction](), list[Tensor](), list[int](), Degenerate()
     with (
@@ -147,7 +145,7 @@ def predict(
             record = replace(record, activation=part.activation, threshold=limits.get(part.activation))
             maps += part.maps[: MOST_DRAWN - len(maps)]
             if judge is not None and part.judged is not None:
-                judge.add(part.judged, Scoring(part.activation, temperature))
+                judge.add(part.judged, part.activation)
             if each is not None:
                 each(replace(record, predictions=part.predictions))
             if each is None or blocks.out is not None:

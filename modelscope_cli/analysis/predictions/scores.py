@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
-from modelscope_cli.analysis.outputs.output_kinds import Scoring, leaves_of, main_leaf
+from modelscope_cli.analysis.outputs.output_kinds import leaves_of, main_leaf
 from modelscope_cli.analysis.outputs.target_spec import label_of_class
 from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.errors import CannotRunError
@@ -18,8 +18,6 @@ from modelscope_cli.inputs.image import Placement, upright_size
 from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.predict import Guess, Prediction
 
-_SOFTMAX = Scoring()
-
 
 def predictions_of(
     answer: ModelOutput,
@@ -27,7 +25,7 @@ def predictions_of(
     categories: Sequence[str] | None,
     batch: Batch,
     first: int,
-    scoring: Scoring = _SOFTMAX,
+    activation: str = "softmax",
 ) -> tuple[Prediction, ...]:
     """Return the `n` best guesses for every image of a batch, or its numbers where they are not scores.
 
@@ -38,7 +36,7 @@ def predictions_of(
     if isinstance(answer.main, Vectors):
         rows = zip(names, answer.main.ranges(), answer.main.numbers(), strict=True)
         return tuple(Prediction(name, (), values, numbers) for name, values, numbers in rows)
-    guesses = answer.main.guesses(n, categories, scoring) or ()
+    guesses = answer.main.guesses(n, categories, activation) or ()
     return tuple(Prediction(name, top) for name, top in zip(names, guesses, strict=False))
 
 
@@ -84,24 +82,19 @@ def class_scores(output: Any, n_images: int | None = None) -> Tensor:
     return logits.float()
 
 
-def probabilities(logits: Tensor, activation: str = "softmax", temperature: float = 1.0) -> Tensor:
+def probabilities(logits: Tensor, activation: str = "softmax") -> Tensor:
     """Return the scores of all classes, `(N, classes)`: `softmax` of one class an image, `sigmoid` of several
-    or none; logits are divided by `temperature` first."""
-    scaled = logits / temperature
-    return scaled.softmax(1) if activation == "softmax" else scaled.sigmoid()
+    or none."""
+    return logits.softmax(1) if activation == "softmax" else logits.sigmoid()
 
 
 def top_guesses(
-    logits: Tensor,
-    n: int | None,
-    categories: Sequence[str] | None,
-    activation: str = "softmax",
-    temperature: float = 1.0,
+    logits: Tensor, n: int | None, categories: Sequence[str] | None, activation: str = "softmax"
 ) -> tuple[tuple[Guess, ...], ...]:
     """Return the `n` likeliest classes of every image, likeliest first."""
     best, indices = logits.sort(dim=1, descending=True, stable=True)
     best, indices = best[:, :n], indices[:, :n]
-    scores = probabilities(logits, activation, temperature).gather(1, indices)
+    scores = probabilities(logits, activation).gather(1, indices)
     return tuple(
         tuple(
             Guess(index, label_of_class(index, categories), score, logit)

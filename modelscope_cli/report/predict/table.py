@@ -109,7 +109,7 @@ def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None =
         columns=truth_columns(are_numbers=bool(report.outputs))[table],
         rows=rows,
         facts=(*_truth_facts(report, table, len(rows)), *facts),
-        definitions=("score", "temperature", "low, high"),
+        definitions=("score", "low, high"),
         is_dim=lambda row: isinstance(row, ClassQuality) and not row.n + row.predicted,
     )
 
@@ -397,7 +397,7 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
             if one.values
         ),
         facts=(*(_truth_facts(record.truth, "", 1) if record.truth else ()), *_facts(record)),
-        definitions=("score", "temperature"),
+        definitions=("score",),
         is_tree=True,
         is_dim=lambda row: (row.rank > 1 and row.guess.box is None) if row.is_on is None else not row.is_on,
     )
@@ -415,8 +415,6 @@ def _facts(record: PredictRecord) -> list[tuple[str, str]]:
         without = sum(not prediction.top for prediction in record.predictions)
         if without:
             facts.append(("no box", f"in {without} of {len(record.predictions)} images"))
-    if record.temperature != 1:
-        facts.append(("temperature", f"logits are divided by {record.temperature:g} first"))
     return [*facts, *hook_facts(record.hooks)]
 
 
