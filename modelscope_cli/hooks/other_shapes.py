@@ -97,7 +97,7 @@ def input_taken(model: nn.Module, n: int) -> Tensor | None:
     """
 
     def first(twin: nn.Module) -> Tensor | None:
-        layer = next((one for one in twin.modules() if isinstance(one, _BEGINNINGS)), None)
+        layer = next((one for one in twin.modules() if isinstance(one, BEGINNINGS)), None)
         # Two rows, as one may be taken for something else
         made = (one for one in _inputs_for(twin, layer) if _has_rows(twin, one))
         if isinstance(layer, nn.Conv2d) or (found := next(made, None)) is None:
@@ -111,7 +111,7 @@ def input_taken(model: nn.Module, n: int) -> Tensor | None:
 
 
 _MAPS, _CODES = (nn.Conv1d, nn.Conv2d, nn.Conv3d), (nn.Embedding, nn.EmbeddingBag)
-_BEGINNINGS = (*_MAPS, *_CODES, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.Linear)
+BEGINNINGS = (*_MAPS, *_CODES, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.Linear)
 
 
 def _inputs_for(twin: nn.Module, layer: Any) -> Iterator[Tensor]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.errors import OUT_OF_MEMORY, CannotRunError, UsageError
-from modelscope_cli.hooks.other_shapes import input_taken
+from modelscope_cli.hooks.other_shapes import BEGINNINGS, input_taken
 from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, shapes_of
 from modelscope_cli.inputs.grammar import ShapeSpec, by, parse_shape, parse_size
 from modelscope_cli.inputs.model_config import (
@@ -110,7 +110,7 @@ def open_noise(
 
 def _by_trial(family: str, module: nn.Module | None, shapes: Sequence[Shape]) -> ShapeSpec | None:
     """Return what a custom model of signals, volumes, sequences or tokens takes, if it is not the natural shape."""
-    begins = first_layer(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.Embedding, nn.RNNBase))
+    begins = first_layer(module, BEGINNINGS)
     if module is None or family != "custom" or configured_shape(module) or isinstance(begins, nn.Conv2d):
         return None
     is_image = isinstance(begins, nn.Linear) and len(shapes[0]) == 4  # of patches or flattened
