@@ -37,9 +37,6 @@ def featuremaps(
     max_channels: Annotated[
         int, typer.Option(metavar="N", min=1, help="At most this many channels, evenly spaced.")
     ] = 64,
-    strongest: Annotated[
-        bool, typer.Option("--strongest", help="Choose the channels with the largest mean |activation|.")
-    ] = False,
     scale: Annotated[
         Literal["channel", "layer"], typer.Option(help="Scale the colours by channel or by layer.")
     ] = "channel",
@@ -85,7 +82,7 @@ def featuremaps(
       modelscope featuremaps resnet34 demo/harbour.jpg --weights none --layer conv@1..4
 
       modelscope featuremaps demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors -l
-        block3 --strongest --max-channels 16 --overlay
+        block3 --max-channels 16 --overlay
 
       modelscope featuremaps resnet34 demo/harbour.jpg --weights none -l layer1.0.conv1 --channels 3,7,10..20
 
@@ -112,7 +109,6 @@ def featuremaps(
         exclude=layers.exclude or (),
         channels=channels or (),
         max_channels=max_channels,
-        strongest=strongest,
         scale=scale,
         overlay=overlay,
         attention=attention,

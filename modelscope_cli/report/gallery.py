@@ -155,7 +155,7 @@ def _vector_colours(vector: Tensor, look: MapLook) -> Tensor:
 
 
 def _which(record: FeatureMap) -> str:
-    """Return how many channels are shown; for a selection, that they are the strongest."""
+    """Return how many channels are shown; of filters, which input channel each is of."""
     n_shown = len(record.shown)
     noun = {"attention": "heads", "filters": "filters"}.get(record.kind, "channels")
     words = f"{n_shown} of {record.channels} {noun}" if n_shown < record.channels else f"{n_shown} {noun}"

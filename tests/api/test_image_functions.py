@@ -16,8 +16,8 @@ ZEROED = "zero[1]@block1.conv1"
 # Of every command: what is typed, and the same in Python.
 CASES = {
     "featuremaps": (
-        "-l type:Conv2d --max-channels 3 --strongest --overlay",
-        {"layer": "type:Conv2d", "max_channels": 3, "strongest": True, "overlay": True},
+        "-l type:Conv2d --max-channels 3 --overlay",
+        {"layer": "type:Conv2d", "max_channels": 3, "overlay": True},
     ),
     "predict": (
         "--top 3 --scores sigmoid --threshold 0.25",

@@ -68,7 +68,7 @@ CALLS = {
     "stats": lambda model, x: ms.stats(model, x, batch=2),
     "stats, quantiles": lambda model, x: ms.stats(model, x, columns=["name", "p1", "p50"], batch=2),
     "stats in train mode": lambda model, x: ms.stats(model, x, mode="train", hook="zero@block1"),
-    "featuremaps": lambda model, x: ms.featuremaps(model, x[:1], layer="block3", strongest=True),
+    "featuremaps": lambda model, x: ms.featuremaps(model, x[:1], layer="block3"),
     "predict": lambda model, x: ms.predict(model, x, truth=[1, 2, 3, 4], batch=2),
     "doctor": lambda model, x: ms.doctor(model, "demo/shapes/ring", size=48),
     "explain": lambda model, x: ms.explain(model, x[:1]),

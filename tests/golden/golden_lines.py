@@ -58,7 +58,7 @@ LINES = {
     "featuremaps_tiny": f"featuremaps {TINY} {STAR} -l conv --max-channels 2 --out maps",
     "featuremaps_options": f"featuremaps {TINY} {STAR} -l block1.conv1 --channels 3,7,10..12 --scale layer "
     "--overlay --hook scale=1@conv --exclude bn --save-tensors maps.safetensors",
-    "featuremaps_strongest": f"featuremaps {SICK} {STAR} -l block3 --strongest --max-channels 4",
+    "featuremaps_few": f"featuremaps {SICK} {STAR} -l block3 --max-channels 4",
     "featuremaps_filters": f"featuremaps {TINY} --filters --max-channels 2 --out maps",
     "featuremaps_r18": f"featuremaps {R18} {STAR} --max-channels 2 #jt",
     "featuremaps_vit": f"featuremaps {VIT} {STAR} --attention --max-channels 2 --out maps",

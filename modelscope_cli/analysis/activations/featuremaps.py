@@ -186,7 +186,6 @@ def featuremaps(
     exclude: str | Sequence[str] = (),
     channels: str | Sequence[int] = (),
     max_channels: int = 64,
-    strongest: bool = False,
     scale: str = "channel",
     overlay: bool = False,
     attention: bool = False,
@@ -207,7 +206,6 @@ def featuremaps(
         channels: only these channels, by index: 3,7,10..20; a single number is an index, not a count. In Python
             also `[3, 7]`.
         max_channels: at most this many channels, evenly spaced.
-        strongest: choose the channels with the largest mean |activation|.
         scale: the colour range: of each channel, or of the layer.
         overlay: draw the maps over the gray image; stronger values are more opaque.
         attention: draw each attention head of the layers: the attention from the class token to each position or,
@@ -225,7 +223,7 @@ def featuremaps(
     for name, is_on_an_image in {"overlay": overlay, "attention": attention}.items():
         if filters and is_on_an_image:
             refuse_both("filters", filters, name, is_on_an_image, "filters are drawn without an image")
-    choice = choose_channels(channels, max_channels, strongest)
+    choice = choose_channels(channels, max_channels)
     python_inputs = to_inputs(inputs, keywords)
     python_inputs.request.check_one()
     subject = Subject("featuremaps", model, python_inputs, keywords, hook=hook, progress=progress)

@@ -1,6 +1,6 @@
 """Capture the outputs of the selected calls for one image as maps."""
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,28 +26,18 @@ class ChannelChoice:
     """Which channels to show."""
 
     most: int = 64  # the maximum number of channels, evenly spread
-    is_strongest: bool = False  # whether to choose those with the largest mean |activation| instead
     ranges: tuple[Range, ...] = ()  # exactly these channels, as inclusive ranges; empty for any
 
     def of(self, maps: Tensor) -> tuple[int, ...]:
         """Return the channels of `(C, H, W)` maps or a `(C,)` vector to show, in order."""
         if maps.ndim == 1 and not self.ranges:
             return tuple(range(len(maps)))  # a vector is one image, whatever its length
-        return self.among(len(maps), lambda: torch.nan_to_num(maps.float()).abs().flatten(1).mean(1))
-
-    def among(self, n_channels: int, strength: Callable[[], Tensor]) -> tuple[int, ...]:
-        """Return the channels to show, in order.
-
-        Args:
-            strength: returns the strength of every channel, `(n_channels,)`.
-        """
+        n_channels = len(maps)
         if self.ranges:
             numbers = (
                 number for first, last in self.ranges for number in range(first, min(last + 1, n_channels))
             )
             return tuple(dict.fromkeys(numbers))
-        if self.is_strongest:
-            return tuple(strength().topk(min(self.most, n_channels)).indices.tolist())
         if n_channels <= self.most:
             return tuple(range(n_channels))
         return tuple(int(index) for index in torch.linspace(0, n_channels - 1, self.most).round())
@@ -61,12 +51,10 @@ class ChannelChoice:
 EVENLY = ChannelChoice()
 
 
-def choose_channels(channels: str | Sequence[int], most: int, is_strongest: bool) -> ChannelChoice:
+def choose_channels(channels: str | Sequence[int], most: int) -> ChannelChoice:
     text = channels if isinstance(channels, str) else ",".join(map(str, channels))
     if not text:
-        return ChannelChoice(most, is_strongest)
-    if is_strongest:
-        raise UsageError("--strongest chooses channels, --channels names them", "leave out --strongest")
+        return ChannelChoice(most)
     try:
         return ChannelChoice(ranges=channels_of(text))
     except ValueError as error:
