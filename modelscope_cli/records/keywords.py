@@ -11,7 +11,7 @@ from modelscope_cli.errors import CannotRunError, ModelscopeError, with_nearest
 from modelscope_cli.records.run import invocation
 
 MODES = ("auto", "eval", "train")
-OUTPUT_KINDS = ("auto", "classes", "segmentation", "depth", "detection", "embedding")
+OUTPUT_KINDS = ("auto", "classes", "labels", "segmentation", "depth", "detection", "embedding")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -81,7 +81,7 @@ class OutputKeywords(Keywords, total=False):
 
     Attributes:
         output_kind: what the output is read as: auto (by the model, then by names, then by shapes), classes,
-            segmentation, depth (one value per pixel), detection, or embedding.
+            labels (several classes or none), segmentation, depth (one value per pixel), detection, or embedding.
     """
 
     output_kind: str

@@ -63,12 +63,12 @@ Mode = Annotated[
     ),
 ]
 OutputKind = Annotated[
-    Literal["auto", "classes", "segmentation", "depth", "detection", "embedding"],
+    Literal["auto", "classes", "labels", "segmentation", "depth", "detection", "embedding"],
     typer.Option(
         metavar="KIND",
         rich_help_panel="Model",
         help="How to read the output: auto (by the model, then by names, then by shapes), classes, "
-        "segmentation, depth (one value per pixel), detection, or embedding.",
+        "labels (several classes or none), segmentation, depth (one value per pixel), detection, or embedding.",
     ),
 ]
 Labels = Annotated[

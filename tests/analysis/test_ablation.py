@@ -324,3 +324,33 @@ def test_a_gate_that_is_the_last_layer_called_is_ablated():
             return (maps * self.gate(maps.mean((2, 3), keepdim=True))).mean((2, 3))
 
     assert {row.name for row in ms.ablate(Gated(), torch.rand(2, 3, 6, 6)).rows} == {"conv", "gate"}
+
+
+@pytest.mark.parametrize("n_classes", [2, 6, 40])
+@pytest.mark.parametrize(
+    "wrap", [lambda h, y: y, lambda h, y: (y, h), lambda h, y: {"features": h, "logits": y}]
+)
+def test_raw_scores_of_independent_classes_are_compared_class_by_class(n_classes, wrap):
+    class Several(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Linear(6, 8), nn.Linear(8, n_classes)
+
+        def forward(self, x):
+            h = self.body(x)
+            return wrap(h, self.head(h))
+
+    torch.manual_seed(n_classes)
+    net, x = Several().eval(), noise(5, 6)
+    record = ms.ablate(net, x, layer="body", output_kind="labels")
+    with torch.no_grad():
+        before, after = net.head(net.body(x)).double(), net.head.bias.double().expand(5, -1)
+    p, q = before.sigmoid(), after.sigmoid()
+    (row,), best = record.rows, before.argmax(1, keepdim=True)
+    assert record.is_independent
+    assert row.kl_divergence == close(float((p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()).mean()))
+    assert row.changed_fraction == close(float(((p > 0.5) != (q > 0.5)).double().mean()))
+    assert row.target_probability == close(float(q.gather(1, best).mean()))
+    assert ms.predict(net, x, output_kind="labels").activation == "sigmoid"
+    with pytest.raises(CannotRunError, match="sum to 1"):
+        ms.ablate(nn.Sequential(nn.Linear(6, 3), nn.Softmax(1)), x, output_kind="labels")

@@ -47,7 +47,9 @@ _WHY = {
     "sigmoid": "probabilities, as the model ends with a sigmoid",
 }
 # Dimensions of the tensor that is read as each kind.
-_DIMENSIONS = {"classes": (2,), "segmentation": (4, 5), "depth": (3, 4), "embedding": range(1, 9)}
+_DIMENSIONS = {
+    **{"classes": (2,), "labels": (1, 2), "segmentation": (4, 5), "depth": (3, 4), "embedding": range(1, 9)}
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,22 +124,26 @@ class OutputReader:
             fitting = (leaf for leaf in fitting if leaf[1].ndim == 3 or leaf[1].shape[1] == 1)
         chosen = next(fitting, None)
         if chosen is None:
-            needed = {"classes": "scores of N images x classes", "depth": "one channel of N x height x width"}
+            needed = dict.fromkeys(("classes", "labels"), "scores of N images x classes")
+            needed["depth"] = "one channel of N x height x width"
             raise self._no(leaves, needed.get(self.wanted, "scores of N x classes x height x width"))
         return chosen
 
     def _no(self, leaves: Leaves, needed: str) -> CannotRunError:
         shapes = ", ".join("x".join(map(str, tensor.shape)) for _, tensor in leaves[:4])
-        is_map = self.wanted == "classes" and any(tensor.ndim in (4, 5) for _, tensor in leaves)
+        is_map = self.wanted in ("classes", "labels") and any(tensor.ndim in (4, 5) for _, tensor in leaves)
         return CannotRunError(
             f"'--output-kind {self.wanted}' needs {needed}, but the model returns {shapes}",
             "--output-kind segmentation" if is_map else f"leave out --output-kind {self.wanted}",
         )
 
     def _part(self, kind: str, tensor: Tensor, path: str, args: Any) -> OutputPart:
-        if kind == "classes":
+        if kind in ("classes", "labels"):
             ending = self._values_of(path, tensor, args)
-            has_several = self._stated.has_several_labels or ending == "sigmoid"
+            if kind == "labels" and ending == "softmax":
+                message = "the scores of the model sum to 1, so they are not of independent classes"
+                raise CannotRunError(message, "leave out --output-kind labels")
+            has_several = kind == "labels" or self._stated.has_several_labels or ending == "sigmoid"
             return ClassScores(logits_of(tensor, ending), ending, has_several)
         if kind == "segmentation":
             return pixel_scores(tensor, _ending(self.module, tensor))

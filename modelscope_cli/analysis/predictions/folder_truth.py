@@ -64,7 +64,7 @@ def _indices(subject: Subject, what: str, tell: Tell | None, n_classes: int) -> 
     """Return the class of each folder; empty if not all of them are labels."""
     truth, labels, files = read_truth(AUTO), subject.loaded.categories or (), subject.inputs.files
     subject.check_labels(n_classes)
-    if truth.may_hold(files, labels, choose_activation("auto", None, subject.loaded.module)):
+    if truth.may_hold(files, labels, choose_activation("auto", None, subject.loaded)):
         return ClassNames(labels, n_classes).find(class_folders(files), truth.name)
     tell_no_truth(subject, n_classes, what, tell)
     return {}

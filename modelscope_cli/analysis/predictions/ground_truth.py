@@ -67,7 +67,7 @@ class Evaluator:
     def as_numbers(self, answer: ModelOutput, wanted: str) -> ModelOutput:
         """Return an output as numbers if these are what the truth has. `wanted`: the requested kind of output."""
         plain = replace(answer, why="") if answer.why == MAY_BE_NUMBERS else answer
-        if answer.kind not in ("classes", "vectors") or not self._numbers or wanted == "classes":
+        if answer.kind not in ("classes", "vectors") or not self._numbers or wanted in ("classes", "labels"):
             return plain
         leaf, are_scores = dict(answer.leaves)[answer.path], answer.kind == "classes"
         values = leaf.reshape(len(leaf), -1)

@@ -93,7 +93,7 @@ def predict(
     )
     categories, limits = subject.loaded.categories, {"sigmoid": 0.5 if threshold is None else threshold}
     given_truth = given_truth and given_truth.taken_apart(categories)
-    activation = choose_activation(scores, threshold, subject.loaded.module, given_truth)
+    activation = choose_activation(scores, threshold, subject.loaded, given_truth)
     names = subject.labels
     _compare_with(names, subject)
     subject.open()
