@@ -9,6 +9,7 @@ from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.models.loaded import LoadedModel
+from modelscope_cli.models.request import is_exported
 
 # The kinds of output that a command compares or scores.
 OUTPUTS: Mapping[str, Sequence[str]] = {"predict --truth": ("classes",), "ablate": ("classes", "pixels")}
@@ -64,6 +65,8 @@ def check_onnx(command: str, name: str) -> None:
     """Refuse an ONNX file for a command that needs more of a model than its values."""
     if command in BEYOND_ONNX:
         message = f"{command} {BEYOND_ONNX[command]}; onnxruntime, which runs '{name}', only returns values"
+        if is_exported(name):
+            message = f"'{name}' is an exported program, which runs in the mode it was exported in"
         raise CannotRunError(
             message, f"modelscope {command} FILE.py:NAME   the PyTorch model it was made from"
         )

@@ -55,12 +55,21 @@ def type_of(module: nn.Module) -> str:
     """Return the name of a layer's class before it was parametrized or scripted."""
     if isinstance(module, torch.jit.ScriptModule):
         return str(getattr(module, "original_name", type(module).__name__))
+    if _is_of_program(module):
+        return (module.type_name() or type(module).__name__).rpartition(".")[2]  # type: ignore[operator]
     return parametrize.type_before_parametrizations(module).__name__
+
+
+def _is_of_program(module: nn.Module) -> bool:
+    """Tell whether a module is of a program that torch.export took apart into layers again."""
+    return type(module).__module__ == "torch.export.unflatten" and hasattr(module, "type_name")
 
 
 def set_training(model: nn.Module, is_training: bool) -> None:
     """Switch a model to train or eval mode; exported programs keep theirs."""
     try:
+        if is_training and any(map(_is_of_program, model.modules())):
+            raise NotImplementedError
         model.train(is_training)
     except NotImplementedError as error:
         if is_training:

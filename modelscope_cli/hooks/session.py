@@ -1,6 +1,7 @@
 """Attach to the layers of a model, run it, observe every call, and restore it."""
 
 import inspect
+import re
 import shlex
 import sys
 from collections import Counter
@@ -106,6 +107,12 @@ class ForwardError(CannotRunError):
         hint = f"modelscope {command} --help   shows how to give another input {options}"
         if (failed := failed_device(error)) is not None:
             reason, hint = failed
+        elif (found := re.search(r"\.shape\[(\d)\] to be equal to (\d+)", reason)) is not None:
+            dim, size = map(int, found.groups())  # of a program of torch.export
+            fitting = [*(input_shapes or ((),))[0]]
+            fitting[dim : dim + 1] = [size]
+            hint = f"--input-shape {','.join(map(str, fitting))}"
+            hint = f"--batch {size}" if dim == 0 and 1 in (size, len(input_shapes) - 1) else hint
         elif "on the same device" in reason:
             hint = "--device cpu   the model keeps or makes a tensor on another device than its input"
         elif reason.startswith("Expected more than 1 value per channel when training"):

@@ -24,10 +24,13 @@ _IMAGE_CONFIGS = ("vision_config", "image_config", "backbone_config", "encoder")
 def configured_shape(module: nn.Module | None) -> Shape | None:
     """Return the shape of one input without the batch dimension; None if not configured.
 
-    `(C, H, W)`; `(T, C, H, W)` for the video models of transformers. An ONNX file states its own.
+    `(C, H, W)`; `(T, C, H, W)` for the video models of transformers. Exported programs state their own.
     """
     if (stated := getattr(module, "input_shape", None)) is not None and hasattr(module, "model"):
         return tuple(stated)
+    exported: Any = getattr(module, "exported_shapes", ())
+    if len(exported) == 1:
+        return tuple(exported[0])
     if (yolo := yolo_of(module)) is not None:
         return (yolo.yaml.get("channels", 3), *_yolo_size(yolo))
     cfg = _cfg(module)
@@ -211,6 +214,8 @@ def natural_shapes(
     stated = configured_shape(module)
     if stated is not None:
         return ((batch, *stated),)
+    if len(several := getattr(module, "exported_shapes", ())) > 1:
+        return tuple((batch, *shape) for shape in several)
     size = _natural_size(family, transforms, module)
     if family == "detection":
         return ((3, *size),) * batch

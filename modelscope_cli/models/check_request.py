@@ -8,7 +8,14 @@ from pathlib import Path
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
 from modelscope_cli.models.hubs import check_hub, imported, named_here, pasted_from_python, split_hub
 from modelscope_cli.models.names import model_names, models_in, refuse_missing_file
-from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import, is_onnx, parse_model_args
+from modelscope_cli.models.request import (
+    ModelRequest,
+    is_checkpoint,
+    is_exported,
+    is_import,
+    is_program,
+    parse_model_args,
+)
 from modelscope_cli.paths import look_for
 
 
@@ -22,8 +29,8 @@ def check_request(request: ModelRequest) -> ModelRequest:
     if request.model.startswith(("http://", "https://")):
         message = f"'{request.model}' is a URL, but models and weights are read from files"
         raise UsageError(message, look_for(request.model))
-    if is_onnx(request.model):
-        _check_onnx(request)
+    if is_program(request.model):
+        _check_program(request)
     elif is_checkpoint(request.model):
         from modelscope_cli.models.model_of_checkpoint import recognise
 
@@ -49,18 +56,24 @@ def check_request(request: ModelRequest) -> ModelRequest:
     return checked
 
 
-def _check_onnx(request: ModelRequest) -> None:
-    """Refuse what an ONNX file cannot be given: it holds its weights, and onnxruntime computes on the CPU."""
+def _check_program(request: ModelRequest) -> None:
+    """Refuse what an exported program cannot be given: it holds its weights, and computes where it was exported."""
+    if is_exported(request.model) and not Path(request.model).is_file():
+        raise CannotRunError(f"no model file '{request.model}'", look_for(Path(request.model)))
     usual = {"weights": "auto", "checkpoint": None, "num_classes": None, "model_args": (), "key": None}
     for name, default in {**usual, "dtype": "float32"}.items():
         value = getattr(request, name)
         if value != default and (name, value) != ("weights", "none"):
             option = "--model-arg" if name == "model_args" else f"--{name.replace('_', '-')}"
             typed = value[0] if isinstance(value, tuple) else value
-            message = f"'{option} {typed}' does not apply to '{request.model}': an ONNX file is run as it is"
+            message = (
+                f"'{option} {typed}' does not apply to '{request.model}': an exported program is run as it is"
+            )
             raise UsageError(message, f"leave out {option} {shlex.quote(str(typed))}")
     if request.device.lower() not in ("auto", "cpu"):
-        message = f"'{request.model}' is run by onnxruntime on the cpu, not on '{request.device}'"
+        message = (
+            f"'{request.model}' is an exported program, which is run on the cpu, not on '{request.device}'"
+        )
         raise CannotRunError(message, "--device cpu")
 
 

@@ -14,6 +14,7 @@ from modelscope_cli.inputs.model_config import configured_labels, configured_pre
 from modelscope_cli.lean import collect_new_garbage
 from modelscope_cli.models.architecture import Architecture, inside_notes, model_inside
 from modelscope_cli.models.check_request import check_request
+from modelscope_cli.models.exported import load_program
 from modelscope_cli.models.fit import listed
 from modelscope_cli.models.from_libraries import LIBRARIES
 from modelscope_cli.models.hubs import close_hubs, split_hub
@@ -21,7 +22,14 @@ from modelscope_cli.models.importspec import imported_architecture, saved_archit
 from modelscope_cli.models.initialise import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.model_of_checkpoint import recognise
-from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import, is_onnx, parse_model_args
+from modelscope_cli.models.request import (
+    ModelRequest,
+    is_checkpoint,
+    is_exported,
+    is_import,
+    is_program,
+    parse_model_args,
+)
 from modelscope_cli.models.zoo import (
     WeightsEnum,
     choose_weights,
@@ -49,8 +57,8 @@ def load_model(request: ModelRequest) -> LoadedModel:
     """Build the requested model and give it its weights."""
     collect_new_garbage()
     close_hubs(is_offline=request.is_offline)
-    if is_onnx(request.model):
-        return _load_onnx(check_request(request))
+    if is_program(request.model):
+        return _load_program(check_request(request))
     request, recognised = recognise(check_request(request))
     dtype = resolve_dtype(request.dtype)
     architecture, weights = _find(request)
@@ -77,8 +85,8 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
     """
     collect_new_garbage()
     close_hubs(is_offline=request.is_offline)
-    if is_onnx(request.model):
-        return _load_onnx(check_request(request), has_values=False)
+    if is_program(request.model):
+        return _load_program(check_request(request), has_values=False)
     request, recognised = recognise(check_request(request))
     if request.device.lower() != "auto":
         resolve_device(request.device)
@@ -107,7 +115,9 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
     return _placed(architecture, filled, torch.device("cpu"), dtype, weights)
 
 
-def _load_onnx(request: ModelRequest, *, has_values: bool = True) -> LoadedModel:
+def _load_program(request: ModelRequest, *, has_values: bool = True) -> LoadedModel:
+    if is_exported(request.model):
+        return load_program(Path(request.model))
     from modelscope_cli.models.onnx_net import load_onnx  # with NumPy
 
     path = Path(request.model)

@@ -134,8 +134,7 @@ def _not_recognised(path: Path, identified: Identified, contents: Contents) -> M
         message = f"'{path}' is {kind_of_program}: loading it can run code inside it, so it is not loaded"
         advice = "give the Python module that it was made from, as FILE.py:NAME"  # no hook reaches into TorchScript
         if contents.format == TORCH_EXPORT:
-            call = f"torch.export.unflatten(torch.export.load({str(path)!r}))"  # which has layers
-            advice = f"only if you trust it: --model FILE.py:NAME, a function there that returns {call}"
+            advice = "a copy that ends in .pt2 is scanned and then run"
         return CannotRunError(message, f"modelscope weights {file}   lists its tensors; {advice}")
     if identified.candidates:
         message = (

@@ -129,12 +129,22 @@ def is_onnx(model: str) -> bool:
     return not is_import(model) and is_onnx_file(Path(model))
 
 
+def is_exported(model: str) -> bool:
+    """Tell whether a model is a file of torch.export."""
+    return not is_import(model) and Path(model).suffix.lower() == ".pt2"
+
+
+def is_program(model: str) -> bool:
+    """Tell whether a model is a file that is run as it is: ONNX, or of torch.export."""
+    return is_onnx(model) or is_exported(model)
+
+
 def is_checkpoint(model: str) -> bool:
     """Tell whether a model is a file or folder of weights, not a name."""
     path = Path(model)
     if (
         is_import(model)
-        or is_onnx(model)
+        or is_program(model)
         or model.lower() in model_names()
         or path.suffix == ".py"
         or not model

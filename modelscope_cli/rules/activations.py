@@ -262,7 +262,9 @@ def _no_statistics_to_judge(evidence: Evidence, threshold: float) -> str | None:
     assert evidence.forward is not None
     if not evidence.forward.is_finite:
         return "forward values are not finite"
-    unused = None if evidence.forward.norms else "no batch norm normalises by running statistics here"
+    unused = (
+        None if evidence.forward.norms else "no batch norm of torch.nn normalises by running statistics here"
+    )
     return unused or unused_statistics(evidence)
 
 

@@ -17,7 +17,7 @@ from modelscope_cli.models.request import (
     ModelRequest,
     is_checkpoint,
     is_import,
-    is_onnx,
+    is_program,
     parse_model_args,
 )
 from modelscope_cli.records.keywords import ClassifierKeywords, Keywords, as_tuple
@@ -66,7 +66,7 @@ def open_classifier(
         model: a request, or the caller's module, which is not changed.
         weights: refused for a module, as some of `keywords` are.
     """
-    if isinstance(model, ModelRequest) and is_onnx(model.model):
+    if isinstance(model, ModelRequest) and is_program(model.model):
         check_onnx("train", model.model)
     model_keywords = {**keywords, **({} if weights == "none" else {"weights": weights})}
     loaded = load(_with_classes(model, source.n_classes), cast("Keywords", model_keywords), progress)

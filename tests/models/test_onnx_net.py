@@ -150,7 +150,7 @@ def test_other_options_of_a_model_are_refused(file: Path) -> None:
         {"model_arg": ["a=1"]},
         {"weights": "DEFAULT"},
     ):
-        with pytest.raises(UsageError, match="an ONNX file is run as it is"):
+        with pytest.raises(UsageError, match="an exported program is run as it is"):
             ms.predict(str(file), torch.zeros(1, 3, 15, 15), **keywords)
 
 

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 from listening import Told
+from PIL import Image
+from tolerance import close
 from torch import Tensor, nn
 
 import modelscope_cli as ms
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.errors import CannotRunError, ModelscopeError
 
 X = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(0))
 
@@ -84,23 +86,84 @@ def test_an_exported_program_runs_in_the_one_mode_it_has() -> None:
         ms.stats(model, X, mode="train")
 
 
-@pytest.mark.parametrize("kind", ["script", "export"])
-def test_the_file_of_a_program_is_named_and_not_run(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / ("a.pt" if kind == "script" else "a.pt2")
-    if kind == "script":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch.jit.save(scripted(), path)
-    else:
-        torch.export.save(program(), path)
-    what, load = {
-        "script": ("a TorchScript archive", "the Python module that it was made from"),
-        "export": ("a program of torch.export", "torch.export.load"),
-    }[kind]
-    assert ms.weights(path).format.startswith({"script": "TorchScript", "export": "torch.export"}[kind])
-    with pytest.raises(CannotRunError, match=what) as caught:
+def test_the_file_of_a_script_is_named_and_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.save(scripted(), path)
+    assert ms.weights(path).format.startswith("TorchScript")
+    with pytest.raises(CannotRunError, match="a TorchScript archive") as caught:
         ms.summary(str(path))
-    assert load in (caught.value.hint or "")
+    assert "the Python module that it was made from" in (caught.value.hint or "")
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of programs: of any batch, of two images, of train mode, of two inputs."""
+    folder, batch = tmp_path_factory.mktemp("exported"), {"x": {0: torch.export.Dim("n", min=1, max=64)}}
+    programs = {
+        "any": torch.export.export(small(), (X,), dynamic_shapes=batch),
+        "two": program(),
+        "train": torch.export.export(small().train(), (X,), dynamic_shapes=batch),
+        "pair": torch.export.export(Pair().eval(), (X, torch.ones(2, 5))),
+    }
+    for name, one in programs.items():
+        torch.export.save(one, folder / f"{name}.pt2")
+    return folder
+
+
+class Pair(Small):
+    def forward(self, x: Tensor, more: Tensor) -> Tensor:
+        return super().forward(x) + more[:, :3]
+
+
+@pytest.mark.parametrize("command", [ms.stats, ms.grads, ms.ablate, ms.predict, ms.featuremaps])
+def test_the_layers_of_a_program_are_those_it_was_exported_from(exported: Path, command: Any) -> None:
+    x = X[:1] if command is ms.featuremaps else X
+    found, plain = command(str(exported / "any.pt2"), x), command(small(), x)
+    for one, other in zip(found.labelled(), plain.labelled(), strict=True):
+        assert one[0] == other[0]
+        for name in ("type", "mean", "norm", "kl_divergence", "max"):
+            if isinstance(value := getattr(other[1], name, None), float):
+                assert getattr(one[1], name) == close(value)
+            else:
+                assert getattr(one[1], name, None) == value
+
+
+def test_a_program_is_summarised_and_checked_with_its_own_input(exported: Path) -> None:
+    record = ms.summary(str(exported / "any.pt2"))
+    assert record.totals.macs == MACS
+    assert [row.type for row in record.layers[:3]] == ["Small", "Conv2d", "BatchNorm2d"]
+    assert record.run.input.shape == ((1, 3, 12, 12),)
+    assert not ms.check(str(exported / "any.pt2"), X).findings
+    assert [row.name for row in ms.stats(str(exported / "pair.pt2"), batch=2).layers][-1] == "fc"
+
+
+@pytest.mark.parametrize(("file", "keywords", "words", "hint"), [
+    ("any", {"mode": "train"}, "not in train mode", "mode"),
+    ("any", {"dtype": "float16"}, "is run as it is", "dtype"),
+    ("two", {}, "equal to 2, but got 1", "input_shape=(2, 3, 12, 12)"),
+    ("pair", {}, "equal to 2, but got 1", "batch=2"),
+    ("none", {}, "no model file", "ls"),
+])  # fmt: skip
+def test_what_a_program_does_not_take_is_said(
+    exported: Path, file: str, keywords: Any, words: str, hint: str
+) -> None:
+    with pytest.raises(ModelscopeError, match=words) as caught:
+        ms.stats(str(exported / f"{file}.pt2"), **keywords)
+    assert hint in (caught.value.hint or "")
+
+
+def test_a_program_keeps_the_mode_it_was_exported_in(exported: Path, tmp_path: Path) -> None:
+    (notice,) = ms.stats(str(exported / "train.pt2"), X).run.warnings
+    assert notice.message.startswith("exported in train mode: batch_norm")
+    assert not ms.stats(str(exported / "any.pt2"), X).run.warnings
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for n in range(3):
+            Image.new("RGB", (12, 12), (n, 0, 0)).save(tmp_path / name / f"{n}.png")
+    with pytest.raises(CannotRunError, match="in the mode it was exported in"):
+        ms.train(str(exported / "any.pt2"), tmp_path)
 
 
 def test_a_compiled_model_is_looked_at_uncompiled() -> None:

@@ -157,7 +157,7 @@ def requests_of(
     if b_named.model is None:
         return a, _file(b_named, of_b.key or settings.key)
     b = _with_key(_request_b(a, b_named, settings.checkpoint, of_b), of_b.key or settings.key)
-    b = b if Path(b.model).suffix.lower() == ".pt2" else check_request(b)
+    b = check_request(b)
     return (a if a_named.model is not None else _file(a_named, settings.key)), b
 
 

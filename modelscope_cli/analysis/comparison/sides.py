@@ -1,6 +1,5 @@
 """The two sides of `diff`: loaded, passed from Python or copied."""
 
-import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,8 @@ from modelscope_cli.analysis.comparison.request import (
     refuse_given,
 )
 from modelscope_cli.analysis.subject import describe_module, open_for
-from modelscope_cli.checkpoints.entries import TORCH_EXPORT, in_order
-from modelscope_cli.checkpoints.reading import read_contents
-from modelscope_cli.checkpoints.safety.scan import scan_file
-from modelscope_cli.checkpoints.tensors import file_sha256, read_checkpoint
+from modelscope_cli.checkpoints.entries import in_order
+from modelscope_cli.checkpoints.tensors import read_checkpoint
 from modelscope_cli.devices import resolve_device
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import refuse_layouts
@@ -30,17 +27,16 @@ from modelscope_cli.inputs.batch import Inputs
 from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.architecture import Architecture, copied
 from modelscope_cli.models.check_request import check_request
+from modelscope_cli.models.exported import described, load_program
 from modelscope_cli.models.initialise import fill_from_checkpoint
 from modelscope_cli.models.load import load_model, load_skeleton, resolve_dtype
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.onnx_net import OnnxNet
-from modelscope_cli.models.request import Model, ModelRequest, as_request, is_onnx
-from modelscope_cli.plain_text import in_one_line
+from modelscope_cli.models.request import Model, ModelRequest, as_request, is_exported, is_onnx
 from modelscope_cli.records.diff import DiffSide
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import Progress, tell
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
-from modelscope_cli.records.weights import KNOWN
 
 
 def sources_handed_over(
@@ -71,8 +67,7 @@ def sources_handed_over(
         if isinstance(side, str) and is_run and is_program(side):
             reason = f"does not apply to '{side}', which is an exported model"
             refuse_given(loading, reason, "")
-            named_file = ModelRequest(side, seed=settings.seed)
-            return named_file if side.lower().endswith(".pt2") else check_request(named_file)
+            return check_request(ModelRequest(side, seed=settings.seed))
         if _is_handed(side):
             reason = "needs a model given by name, but B is a module"
             refuse_given(loading, reason, "change the module yourself")
@@ -114,39 +109,9 @@ def _as_module(side: Any) -> Any:
     """Turn a program of torch.export into a model; return anything else unchanged."""
     kind, library = type(side).__name__, type(side).__module__.partition(".")[0]
     if kind == "ExportedProgram" and library == "torch":
-        return _program(side, ModelInfo("object", kind, kind, WeightsInfo("object", "object", "handed over")))
+        info = ModelInfo("object", kind, kind, WeightsInfo("object", "object", "handed over"))
+        return described(side.module(), info)
     return side
-
-
-def _program(program: Any, info: ModelInfo) -> LoadedModel:
-    module = program.module()
-    tensor = next((t for t in module.state_dict().values() if t.is_floating_point()), torch.empty(0))
-    dtype = tensor.dtype
-    return LoadedModel(module, info, tensor.device, dtype, "custom", transforms=None, categories=None)
-
-
-def load_program(path: Path) -> LoadedModel:
-    """Load a program of torch.export whose file holds nothing that runs when it is loaded."""
-    contents = read_contents(path)
-    safety = scan_file(path)
-    if safety.rank != KNOWN:
-        call = f"torch.export.load({str(path)!r})"
-        message = f"'{path}' may run code when it is loaded ({safety.rank}), so it is not loaded"
-        trusted = f"only if you trust it: FILE.py:NAME as B, a function there that returns {call}"
-        raise CannotRunError(
-            message, f"modelscope weights --scan {shlex.quote(str(path))}   shows it; {trusted}"
-        )
-    if contents.format != TORCH_EXPORT:
-        message = f"'{path}' is not a program of torch.export but {contents.format}"
-        raise CannotRunError(message, f"modelscope weights {shlex.quote(str(path))}")
-    try:
-        program = torch.export.load(path)
-    except Exception as error:  # of another version of torch, damaged, with operators that are not registered
-        reason = in_one_line(error, 200)
-        message = f"torch {torch.__version__} cannot load '{path}': {type(error).__name__}: {reason}"
-        raise CannotRunError(message, "export it again with this version of torch") from error
-    weights = WeightsInfo(str(path), path.name, "file", file_sha256(path))
-    return _program(program, ModelInfo("pt2", str(path), "ExportedProgram", weights))
 
 
 def is_quantised(module: nn.Module) -> bool:
@@ -209,8 +174,8 @@ def load_both(a: Source, b: Source, progress: Progress) -> tuple[LoadedModel, Lo
 
 def _loaded(side: Source) -> LoadedModel:
     assert not isinstance(side, WeightsFile)
-    if isinstance(side, ModelRequest) and side.model.lower().endswith(".pt2"):
-        return load_program(Path(side.model))
+    if isinstance(side, ModelRequest) and is_exported(side.model):
+        return load_program(Path(side.model), has_layers=False)
     if isinstance(side, LoadedModel):
         return side
     if is_onnx(side.model):

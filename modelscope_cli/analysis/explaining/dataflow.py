@@ -74,8 +74,11 @@ class Dataflow(TorchFunctionMode):
         if not reads:
             return func(*args, **kwargs)
         before = {id(tensor): version_of(tensor) for tensor in given}
-        function = (resolve_name(func) or "").removesuffix(".__get__").rpartition(".")[2]
-        output = self.compute(function, func, args, kwargs)
+        packet = getattr(
+            func, "overloadpacket", None
+        )  # of a program, whose arguments may be in another order
+        function = (resolve_name(packet or func) or "").removesuffix(".__get__").rpartition(".")[2]
+        output = self.compute(f"aten.{function}" if packet else function, func, args, kwargs)
         made = values_in(output)
         if self.ended is None and (function in _ENDS or (not made and tensors_in(output))):
             self.ended = function

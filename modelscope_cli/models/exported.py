@@ -1,0 +1,69 @@
+"""Load a program of torch.export (`.pt2`), whose file is scanned before anything of it is loaded."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from modelscope_cli.checkpoints.entries import TORCH_EXPORT
+from modelscope_cli.checkpoints.reading import read_contents
+from modelscope_cli.checkpoints.safety.scan import scan_file
+from modelscope_cli.checkpoints.tensors import file_sha256
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.models.loaded import LoadedModel
+from modelscope_cli.plain_text import in_one_line
+from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
+from modelscope_cli.records.weights import KNOWN
+
+# Operators that compute otherwise in train mode, and the position of the argument that says so.
+_OF_TRAINING = {"aten.batch_norm.default": 5, "aten.dropout.default": 2}
+
+
+def load_program(path: Path, *, has_layers: bool = True) -> LoadedModel:
+    """Load a program of torch.export whose file holds nothing that runs when it is loaded.
+
+    Args:
+        has_layers: whether the modules that it was exported from are layers again; otherwise it is one graph.
+    """
+    contents = read_contents(path)
+    safety = scan_file(path)
+    if safety.rank != KNOWN:
+        call = f"torch.export.load({str(path)!r})"
+        message = f"'{path}' may run code when it is loaded ({safety.rank}), so it is not loaded"
+        trusted = f"only if you trust it: FILE.py:NAME, a function there that returns {call}.module()"
+        raise CannotRunError(
+            message, f"modelscope weights --scan {shlex.quote(str(path))}   shows it; {trusted}"
+        )
+    if contents.format != TORCH_EXPORT:
+        message = f"'{path}' is not a program of torch.export but {contents.format}"
+        raise CannotRunError(message, f"modelscope weights {shlex.quote(str(path))}")
+    try:
+        program = torch.export.load(path)
+        module: Any = torch.export.unflatten(program) if has_layers else program.module()
+    except Exception as error:  # of another version of torch, damaged, with operators that are not registered
+        reason = in_one_line(error, 200)
+        message = f"torch {torch.__version__} cannot load '{path}': {type(error).__name__}: {reason}"
+        raise CannotRunError(message, "export it again with this version of torch") from error
+    weights = WeightsInfo(str(path), path.name, "file", file_sha256(path))
+    loaded = described(module, ModelInfo("pt2", str(path), "ExportedProgram", weights))
+    module.adapted = True  # else torch prints how other arguments differ from those of the export
+    shapes = [
+        tuple(node.meta["val"].shape)
+        for node in program.graph.nodes
+        if node.name in program.graph_signature.user_inputs and isinstance(node.meta["val"], torch.Tensor)
+    ]
+    if all(type(size) is int for shape in shapes for size in shape[1:]):
+        module.exported_shapes = [shape[1:] for shape in shapes]  # read by `natural_shapes`
+    calls = ((node, _OF_TRAINING.get(str(node.target))) for node in program.graph.nodes)
+    layers = [node.name for node, at in calls if at is not None and node.args[at : at + 1] == (True,)]
+    message = f"exported in train mode: {', '.join(layers[:3])}; batch norms and dropout act as in training"
+    return replace(loaded, warnings=(Notice("pt2_train_mode", message),)) if layers else loaded
+
+
+def described(module: nn.Module, info: ModelInfo) -> LoadedModel:
+    """Return a program as a loaded model, on the device and in the dtype that it was exported with."""
+    tensor = next((t for t in module.state_dict().values() if t.is_floating_point()), torch.empty(0))
+    return LoadedModel(module, info, tensor.device, tensor.dtype, "custom", transforms=None, categories=None)
