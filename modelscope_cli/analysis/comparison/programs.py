@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.hooks.forward_passes import OutputStream, StreamedOutput
+from modelscope_cli.hooks.forward_passes import OutputStream
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.models.onnx_net import RESIZE, OnnxNet
@@ -127,38 +127,35 @@ class ExportedProgramRun:
 
 
 class LayersInOrder:
-    """The innermost layers of a model that names them otherwise than A, in the order in which they run.
+    """The innermost layers of a model that names them otherwise than A, in the order in which they first run.
 
     Args:
-        args: of one pass, which finds the layers.
         twins: the layers of B that hold the same values as one of A, by the name of that.
     """
 
     rule = BY_WEIGHTS
 
-    def __init__(self, module: nn.Module, args: Arguments, seed: int, twins: Mapping[str, str]) -> None:
+    def __init__(self, module: nn.Module, seed: int, twins: Mapping[str, str]) -> None:
         self.module, self.twins, self._seed = module, twins, seed
-        found = [(self._name(one), one.call) for one in self._stream(args)]
-        self.values = tuple(Value(name, call.type, (call.name,), ()) for name, call in found if call.name)
-        self.outputs = tuple(name for name, call in found if not call.name)
+        self.values, self.outputs = tuple[Value, ...](), tuple[str, ...]()
 
     def run(self, args: Arguments, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
-        wanted = set(names)
-        for one in self._stream(args):
-            if self._name(one) in wanted:
-                yield self._name(one), one.tensor
-
-    def _stream(self, args: Arguments) -> Iterator[StreamedOutput]:
+        """Run the model; the first pass yields all values, since nothing is known of them before."""
+        wanted, is_first = set(names), not self.outputs
         stream = OutputStream(self.module, seed=self._seed, blocks={""})
         with (
             HookSession(self.module, [stream]) as session,
             closing(stream.follow(lambda: session.run(args))) as outputs,
         ):
-            yield from outputs
-
-    @staticmethod
-    def _name(one: StreamedOutput) -> str:
-        return ".".join(filter(None, (one.call.label if one.call.name else "output", one.path)))
+            for one in outputs:
+                call = one.call
+                name = ".".join(filter(None, (call.label if call.name else "output", one.path)))
+                if is_first and call.name:
+                    self.values += (Value(name, call.type, (call.name,), ()),)
+                elif is_first:
+                    self.outputs += (name,)
+                if is_first or name in wanted:
+                    yield name, one.tensor
 
 
 # What runs instead of layers.

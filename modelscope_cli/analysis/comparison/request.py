@@ -14,7 +14,7 @@ from modelscope_cli.inputs.files import IMAGE_SUFFIXES
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.names import model_names
-from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import
+from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import, is_program
 from modelscope_cli.models.weights_file import is_model_file
 from modelscope_cli.records.run import invocation
 
@@ -25,7 +25,6 @@ ROUNDING = {"float64": 1e-7, "float32": 1.3e-6, "float16": 1e-3, "bfloat16": 1.6
 # What other kernels may do to a whole model; 20 dB of signal to noise for integers.
 OTHER_KERNELS = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 QUANTISED = 0.1
-PROGRAMS = (".onnx", ".pt2")
 _INPUT_SUFFIXES = IMAGE_SUFFIXES | {".npy"}
 
 
@@ -89,11 +88,6 @@ def read_names(a: str, b: str | None, model: str | None, *, is_run: bool) -> tup
                 message, "give the Python module that it was made from, as FILE.py:NAME, or a .pt2"
             )
     return named(texts[0]), replace(named(texts[1]), is_left_out=b is None)
-
-
-def is_program(text: str) -> bool:
-    """Check that a text names a file that replaces a model: ONNX or torch.export."""
-    return not is_import(text) and Path(text).suffix.lower() in PROGRAMS
 
 
 def holds_weights(text: str) -> bool:

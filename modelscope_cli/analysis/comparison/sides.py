@@ -13,7 +13,6 @@ from modelscope_cli.analysis.comparison.request import (
     Source,
     WeightsFile,
     holds_weights,
-    is_program,
     refuse_given,
 )
 from modelscope_cli.analysis.subject import describe_module, open_for
@@ -32,7 +31,7 @@ from modelscope_cli.models.initialise import fill_from_checkpoint
 from modelscope_cli.models.load import load_model, load_skeleton, resolve_dtype
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.onnx_net import OnnxNet
-from modelscope_cli.models.request import Model, ModelRequest, as_request, is_exported, is_onnx
+from modelscope_cli.models.request import Model, ModelRequest, as_request, is_exported, is_onnx, is_program
 from modelscope_cli.records.diff import DiffSide
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import Progress, tell
