@@ -1,11 +1,12 @@
 """What `diff` returns."""
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.records.display import Row, column, counter, figure, words
 from modelscope_cli.records.naming import output_label_of
-from modelscope_cli.records.predict import Guess
+from modelscope_cli.records.predict import Guess, Share
 from modelscope_cli.records.run import ModelInfo, Record, Shape
 
 BY_WEIGHTS = "weights, shape and value, in execution order, as most names differ"
@@ -157,6 +158,28 @@ class ChangedPrediction:
 
 
 @dataclass(frozen=True, slots=True)
+class DiffAccuracy:
+    """The shares of the images that A and B predict as the class of their folder.
+
+    Attributes:
+        only_a, only_b: images that only one of them predicts so.
+        is_order_assumed: whether the classes have no names, and are taken to be the folders in alphabetical order.
+    """
+
+    a: Share
+    b: Share
+    only_a: int
+    only_b: int
+    is_order_assumed: bool
+
+    @property
+    def p_value(self) -> float:
+        """How often chance alone would make `only_a` and `only_b` differ as much: the exact sign test."""
+        n, fewer = self.only_a + self.only_b, min(self.only_a, self.only_b)
+        return min(2 * sum(math.comb(n, k) for k in range(fewer + 1)) / 2**n, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
 class DiffTotals:
     """How many rows there are of each status; `compared` have figures."""
 
@@ -201,6 +224,7 @@ class DiffRecord(Record):
         causes: why B gives other results; also where they are within the tolerance. Empty where none was shown.
         labels_changed: how many images have another highest output in B; None without images or classes.
         changed_predictions: these images. `ties`: in how many images several classes share the highest score of B.
+        accuracy: of both; None where the folders of the images are not the classes.
         sizes: how many innermost layers and parameters A and B have, where they are of two architectures, of which
             only the outputs are compared; else empty.
     """
@@ -224,6 +248,7 @@ class DiffRecord(Record):
     changed_predictions: tuple[ChangedPrediction, ...] = ()
     sizes: tuple[tuple[int, int], ...] = ()
     ties: int = 0
+    accuracy: DiffAccuracy | None = None
 
     @property
     def rows(self) -> tuple[Difference, ...]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
+from scipy.stats import binomtest
 from torch import nn
 
 import modelscope_cli as ms
@@ -109,7 +110,10 @@ def test_in_folders_of_classes_it_is_said_who_is_right(images, tmp_path):
     rows = [(Path(row.image).parent.name, row.a.label, row.b.label) for row in record.changed_predictions]
     right = [sum(row[0] == row[side] for row in rows) for side in (1, 2)]
     assert sum(right) > 0
-    assert f"A is right for {right[0]} of them, B for {right[1]}" in dict(diff_sheet(record).facts)["labels"]
+    assert (
+        f"only A is right for {right[0]}, only B for {right[1]}" in dict(diff_sheet(record).facts)["accuracy"]
+    )
+    assert not record.accuracy.is_order_assumed
 
 
 def test_torchscript_is_not_taken_for_an_input(images, tmp_path):
@@ -202,3 +206,24 @@ def test_the_first_layer_of_a_port_that_differs_is_found(bug, layer, where):
         assert row.matched == f"'1.{where}.cv_a' of B has its weights, and returns 2x6x7x7"
     else:
         assert record.first_divergence == (f"1.{where}.{layer}" if layer else None)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_accuracies_of_class_folders_are_those_of_torch(tmp_path, seed):
+    a, b = net(3, seed=2 * seed), net(3, seed=2 * seed + 1)
+    noise = torch.randint(0, 256, (30, 32, 32, 3), generator=torch.Generator().manual_seed(seed)).byte()
+    truth = torch.arange(3).repeat_interleave(10)
+    for n, name in enumerate(["cat", "dog", "owl"][k] for k in truth):
+        (tmp_path / name).mkdir(exist_ok=True)
+        Image.fromarray(noise[n].numpy()).save(tmp_path / name / f"{n:02}.png")
+    record = ms.diff(a, b, tmp_path, size=32, mean=(0, 0, 0), std=(1, 1, 1))
+    x = noise.permute(0, 3, 1, 2) / 255
+    right = [model(x).argmax(1) == truth for model in (a, b)]
+    assert [record.accuracy.a.value, record.accuracy.b.value] == [one.double().mean() for one in right]
+    alone = [int((right[k] & ~right[1 - k]).sum()) for k in (0, 1)]
+    assert [record.accuracy.only_a, record.accuracy.only_b] == alone
+    assert record.accuracy.p_value == pytest.approx(binomtest(alone[0], sum(alone)).pvalue)
+    assert record.accuracy.is_order_assumed
+    assert "taken to be the folders" in dict(diff_sheet(record).facts)["accuracy"]
+    mixed = [file.rename(tmp_path / file.name) for file in tmp_path.glob("*/*.png")]
+    assert ms.diff(a, b, mixed, size=32).accuracy is None

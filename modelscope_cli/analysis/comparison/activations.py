@@ -12,7 +12,6 @@ from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distan
 from modelscope_cli.analysis.comparison.matching import LayerNames, Matching, match
 from modelscope_cli.analysis.comparison.programs import Program
 from modelscope_cli.analysis.outputs.output_kinds import main_leaf
-from modelscope_cli.analysis.predictions.scores import same_best, top_guesses
 from modelscope_cli.errors import CannotRunError, refuse_failed_device
 from modelscope_cli.hooks.forward_passes import OutputStream, StreamedOutput
 from modelscope_cli.hooks.layers import list_layers
@@ -23,7 +22,7 @@ from modelscope_cli.inputs.batch import Batch, ModelSide
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.plain_text import in_one_line
-from modelscope_cli.records.diff import ChangedPrediction, LayerDifference
+from modelscope_cli.records.diff import LayerDifference
 from modelscope_cli.records.run import Arguments
 
 Pair = tuple[StreamedOutput | None, StreamedOutput | None]
@@ -135,9 +134,6 @@ class Activations:
     rows: tuple[LayerDifference, ...]  # in execution order
     # The same, with the rows of a B that is a program that the patterns leave out
     examined: tuple[LayerDifference, ...]
-    # The images whose highest output is another class in B; None for outputs without classes
-    changed: tuple[ChangedPrediction, ...] | None = None
-    ties: int = 0  # images of which several classes have the highest score of B
     matching: Matching | None = None  # of a B that is a program, which value is which layer's; else None
 
 
@@ -150,6 +146,7 @@ def diff_activations(
     layers: tuple[str, ...] = (),
     exclude: tuple[str, ...] = (),
     is_whole_only: bool = False,
+    see: Callable[[Tensor, Tensor, Batch], None] = lambda a, b, batch: None,
     track: Callable[[Iterable[Batch]], Iterator[Batch]] = iter,
 ) -> Activations:
     """Run both models over every batch and compare the outputs of each call of each layer.
@@ -163,6 +160,7 @@ def diff_activations(
         tolerance: on the relative L2 over all batches.
         layers, exclude: patterns; without any, the innermost layers and the models themselves.
         is_whole_only: whether to compare nothing but the main output of both, for models with other layers.
+        see: is given the outputs of both models for every batch.
 
     A B that is a program is first run once after A, to find the value of every output. The patterns have no part
     in that: what is compared with a layer, and what explains it, depends on all layers.
@@ -170,8 +168,7 @@ def diff_activations(
     wanted = frozenset({""}) if is_whole_only else _wanted(a, b, layers, exclude)
     rows: dict[tuple[str, int, str], _OutputSums] = {}
     pairing = Pairing(_names(a), _names(b))
-    changed: list[ChangedPrediction] | None = None
-    matching, n_images, n_ties = None, 0, 0
+    matching = None
     with ExitStack() as stack:
         is_whole = wanted is None or b.program is not None
         blocks = {*(wanted or ()), *(_norms_with_layers(a) if b.program is not None else ())}
@@ -185,15 +182,9 @@ def diff_activations(
                 both = (_main(ours), _main(theirs)) if is_whole_only else (ours, theirs)
                 for x, y in pairing.pairs(*both):
                     _add(rows, x, y, matching)
-                    if x and y and not x.call.name and _are_scores(x.tensor, y.tensor):
-                        names = batch.names or [str(n_images + n) for n in range(len(x.tensor))]
-                        labels = a.loaded.categories or b.loaded.categories
-                        is_top = y.tensor == y.tensor.amax(1, keepdim=True)
-                        n_ties += int((is_top.sum(1) > 1).sum())
-                        changed = changed if changed is not None else []
-                        changed += _changed(x.tensor, y.tensor, names, labels)
+                    if x and y and not x.call.name:
+                        see(x.tensor, y.tensor, batch)
                     del x, y
-            n_images += batch.n_images
             for row in rows.values():
                 row.settle()
     examined = tuple(row.finish(tolerance) for row in rows.values())
@@ -207,7 +198,7 @@ def diff_activations(
             f"no layer of {patterns} is called in the forward pass",
             f"leave out --{'layer' if layers else 'exclude'}",
         )
-    return Activations(shown, examined, None if changed is None else tuple(changed), n_ties, matching)
+    return Activations(shown, examined, matching)
 
 
 def _main(outputs: Iterator[StreamedOutput]) -> Iterator[StreamedOutput]:
@@ -216,22 +207,6 @@ def _main(outputs: Iterator[StreamedOutput]) -> Iterator[StreamedOutput]:
     if by_path:
         path, tensor = main_leaf([(path, one.tensor) for path, one in by_path.items()])
         yield StreamedOutput(by_path[path].call, "", tensor)
-
-
-def _changed(
-    a: Tensor, b: Tensor, names: Sequence[str], labels: Sequence[str] | None
-) -> Iterator[ChangedPrediction]:
-    """Yield the images of which another class is the highest in B."""
-    sides = (one.detach().float().cpu() for one in (a, b))
-    logits = (one.log() if (one >= 0).all() and abs(one.sum(1) - 1).max() < 1e-3 else one for one in sides)
-    firsts = zip(*(top_guesses(one, 1, labels) for one in logits), strict=True)
-    for name, is_same, ((ours,), (theirs,)) in zip(names, same_best(a, b).tolist(), firsts, strict=True):
-        if not is_same:
-            yield ChangedPrediction(name, ours, theirs)
-
-
-def _are_scores(a: Tensor, b: Tensor) -> bool:
-    return a.ndim == 2 and a.shape == b.shape and a.shape[1] > 1 and a.is_floating_point()
 
 
 def _norms_with_layers(side: Side) -> set[str]:

@@ -18,6 +18,7 @@ from modelscope_cli.analysis.comparison.folding import EXPORT_AGAIN, StoredFold,
 from modelscope_cli.analysis.comparison.matching import Key
 from modelscope_cli.analysis.comparison.moved import by_value, find_moved
 from modelscope_cli.analysis.comparison.precision import precision_causes
+from modelscope_cli.analysis.comparison.predictions import Predictions
 from modelscope_cli.analysis.comparison.programs import LayersInOrder, program_of
 from modelscope_cli.analysis.comparison.relation import relations
 from modelscope_cli.analysis.comparison.request import Patterns, Source, choose_tolerance, refuse_given
@@ -228,6 +229,7 @@ class ModelComparison:
             has_other_kernels=program is not None or is_other,
             is_quantised=is_quantised(loaded[1].module),
         )
+        predictions = Predictions(loaded[0].categories or loaded[1].categories, inputs.files)
         diff = diff_activations(
             side_a,
             side_b,
@@ -236,6 +238,7 @@ class ModelComparison:
             layers=as_tuple(layer),
             exclude=as_tuple(exclude),
             is_whole_only=is_whole_only,
+            see=predictions.add,
             track=lambda batches: by_image(self.progress, batches, "activations", inputs.n_listed),
         )
         if is_whole_only and diff.rows[0].status == "reshaped":
@@ -254,7 +257,7 @@ class ModelComparison:
             found = find_causes(side_a, side_b, *evidence)
             causes = (*moved, *(one for one in found if one.layer not in layers))
         warnings = (*loaded[0].warnings, *loaded[1].warnings, *tell_of_images(inputs, self.progress))
-        changed = diff.changed if inputs.info.source == "image" else None
+        are_images = predictions.are_of_classes and inputs.info.source == "image"
         rule = program.rule if program else LayersInOrder.rule if is_renamed else None
         if program and diff.matching and (n := diff.matching.by_value):
             rule = f"shape and value, in execution order: B names no module ({n} layers)"
@@ -270,9 +273,10 @@ class ModelComparison:
             layers=diff.rows,
             causes=causes,
             matched_by=rule,
-            labels_changed=None if changed is None else len(changed),
-            changed_predictions=changed or (),
-            ties=diff.ties if changed is not None else 0,
+            labels_changed=len(predictions.changed) if are_images else None,
+            changed_predictions=tuple(predictions.changed) if are_images else (),
+            ties=predictions.ties if are_images else 0,
+            accuracy=predictions.accuracy(),
             sizes=tuple(_size(model.module) for model in loaded) if is_whole_only else (),
         )
 

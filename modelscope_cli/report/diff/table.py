@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from operator import itemgetter
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -26,6 +25,7 @@ from modelscope_cli.report.sheet import MOST_ROWS, Column, Sheet, field_columns
 _ALIKE = ("same", "not tested", "folded")  # rows that show no difference
 _OUTCOMES = ("verdict", "loss", "evaluation")  # settings of two trainings that are what became of them
 _JUMP = 3.0  # times the largest relative L2 before a layer; a batch norm alone doubles it
+_CHANCE = 0.05  # p-value of the difference of two accuracies, above which it may be chance
 
 
 def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
@@ -77,6 +77,7 @@ def answer(record: DiffRecord) -> str:
         return f"Not tested: B has no value for {what} of A; {_totals(record)}"
     causes = [("", cause.message) for cause in record.causes[:2] if record.layers is None]
     facts = [
+        *_accuracy(record),
         ("labels", _labels(record)) if record.sizes and record.images else ("", _totals(record)),
         *(fact for fact in _worst(record) if fact[1] != "none"),
     ]
@@ -202,7 +203,8 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
         ": ".join(filter(None, (one.message, one.hint * (hints[one.hint] == n))))
         for n, one in enumerate(causes)
     ]
-    facts = [(one.kind.replace("_", " "), text) for one, text in zip(causes, texts, strict=True)]
+    facts = _accuracy(record)
+    facts += [(one.kind.replace("_", " "), text) for one, text in zip(causes, texts, strict=True)]
     facts += [(one.name, f"{one.a} in A; {one.b} in B") for one in record.settings if one.name in _OUTCOMES]
     others = [one for one in record.settings if one.name not in _OUTCOMES]
     facts += [("setting", f"{one.name}: {one.a} in A, {one.b} in B") for one in others]
@@ -262,11 +264,21 @@ def _labels(record: DiffRecord) -> str:
         texts.append(f"{row.image} ({a} in A, {b} in B)")
     text = f"{record.labels_changed} of {counted(record.images or 0, 'image')} change"
     text += f" (in {record.ties}, several classes share the highest score of B)" * bool(record.ties)
-    rows = [(Path(row.image).parent.name, row.a.label, row.b.label) for row in record.changed_predictions]
-    n_right = [sum(row[0] == row[side] for row in rows) for side in (1, 2)]
-    if any(n_right):  # the folders of the images are named after classes
-        text += f"; A is right for {n_right[0]} of them, B for {n_right[1]}"
     return text + f": {some(texts, 12 if record.sizes else 2)}" * bool(texts)
+
+
+def _accuracy(record: DiffRecord) -> list[tuple[str, str]]:
+    """Return how often each is right, and whether chance may explain which is right more often."""
+    if (both := record.accuracy) is None:
+        return []
+    a, b = (numbers.percent(one.value) for one in (both.a, both.b))
+    text = f"A {a}, B {b} of {counted(record.images or 0, 'image')}"
+    if both.only_a + both.only_b:
+        chance = f"p {both.p_value:.2g}, exact sign test"
+        whether = "may be chance" if both.p_value > _CHANCE else "more than chance"
+        text += f"; only A is right for {both.only_a}, only B for {both.only_b}: {whether} ({chance})"
+    assumed = "; the classes have no names, and are taken to be the folders in alphabetical order"
+    return [("accuracy", text + assumed * both.is_order_assumed)]
 
 
 def _sizes(record: DiffRecord) -> str:

@@ -1,0 +1,81 @@
+"""What becomes of the predictions of A in B, whatever layers each has."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from modelscope_cli.analysis.predictions.folder_truth import RightPredictions
+from modelscope_cli.analysis.predictions.scores import same_best, top_guesses
+from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.inputs.files import FileList
+from modelscope_cli.inputs.truth import AUTO, class_folder, folders_of_classes, read_truth
+from modelscope_cli.records.diff import ChangedPrediction, DiffAccuracy
+
+
+class Predictions:
+    """The predictions of two classifiers, compared batch by batch; other outputs are passed over.
+
+    Args:
+        labels: of the classes; None if they have none. If the images lie in as many folders as there are classes,
+            these are taken to be the classes in alphabetical order, as `ImageFolder` of torchvision does.
+        files: all images.
+    """
+
+    def __init__(self, labels: Sequence[str] | None, files: FileList) -> None:
+        self._labels, self._files, self._is_assumed = labels, files, labels is None
+        self._index: dict[str, int] | None = (
+            None  # the class of each folder; empty where these are not classes
+        )
+        self._right, self._n_images = (RightPredictions(), RightPredictions()), 0
+        self.changed: list[ChangedPrediction] = []
+        self._only_a = self._only_b = 0  # images of which only one is right
+        self.ties = 0  # images of which several classes have the highest score of B
+
+    @property
+    def are_of_classes(self) -> bool:
+        return self._n_images > 0
+
+    def accuracy(self) -> DiffAccuracy | None:
+        a, b = (right.share() for right in self._right)
+        return (
+            None
+            if a is None or b is None
+            else DiffAccuracy(a, b, self._only_a, self._only_b, self._is_assumed)
+        )
+
+    def add(self, a: Tensor, b: Tensor, batch: Batch) -> None:
+        """Compare two outputs for the same images."""
+        if not (a.ndim == 2 and a.shape == b.shape and a.shape[1] > 1 and a.is_floating_point()):
+            return
+        sides = [one.detach().float().cpu() for one in (a, b)]
+        labels = self._truth(batch, a.shape[1])
+        truth = None if labels is None else labels.tolist()
+        for right, one in zip(self._right, sides, strict=True):
+            right.add(one, labels)
+        self.ties += int(((sides[1] == sides[1].amax(1, keepdim=True)).sum(1) > 1).sum())
+        logits = (
+            one.log() if (one >= 0).all() and abs(one.sum(1) - 1).max() < 1e-3 else one for one in sides
+        )
+        firsts = zip(*(top_guesses(one, 1, self._labels) for one in logits), strict=True)
+        names = batch.names or [str(self._n_images + n) for n in range(len(a))]
+        for n, (is_same, ((ours,), (theirs,))) in enumerate(
+            zip(same_best(a, b).tolist(), firsts, strict=True)
+        ):
+            if not is_same:
+                self.changed.append(ChangedPrediction(names[n], ours, theirs))
+                if truth is not None:
+                    self._only_a += ours.index == truth[n]
+                    self._only_b += theirs.index == truth[n]
+        self._n_images += len(a)
+
+    def _truth(self, batch: Batch, n_classes: int) -> Tensor | None:
+        """Return the class of the folder of each image; None if the folders are not those of the classes."""
+        if self._index is None:
+            if self._is_assumed:
+                self._labels = folders_of_classes(self._files, n_classes) or None
+            may_hold = read_truth(AUTO).may_hold(self._files, self._labels, "softmax")
+            labels = (self._labels or ()) if may_hold else ()
+            self._index = {label.casefold(): n for n, label in enumerate(labels)}
+        index = self._index
+        return torch.tensor([index[class_folder(one).casefold()] for one in batch.names]) if index else None
