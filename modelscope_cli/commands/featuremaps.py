@@ -52,6 +52,14 @@ def featuremaps(
             "or, without a class token, the mean attention that each position receives.",
         ),
     ] = False,
+    filters: Annotated[
+        bool,
+        typer.Option(
+            "--filters",
+            help="Draw the filters of the convolutions, in colour if they read an image, else at their strongest "
+            "input channel.",
+        ),
+    ] = False,
     save_tensors: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Save the outputs as .safetensors.")
     ] = None,
@@ -81,6 +89,8 @@ def featuremaps(
       modelscope featuremaps vit_b_32 demo/harbour.jpg --weights none -l 'encoder.layers.*.mlp'
 
       modelscope featuremaps vit_b_32 demo/harbour.jpg --weights none --attention --overlay
+
+      modelscope featuremaps demo/tiny_resnet.py:TinyResNet -c demo/tiny_resnet.safetensors --filters
     """
     from modelscope_cli.report.featuremaps.table import featuremaps_columns, featuremaps_sheet
 
@@ -102,6 +112,7 @@ def featuremaps(
         scale=scale,
         overlay=overlay,
         attention=attention,
+        filters=filters,
         hook=hook or (),
         progress=PROGRESS,
     )

@@ -17,7 +17,8 @@ class FeatureMap(Row):
         file: name inside `out_dir`; None where nothing was drawn. `problem`: why it cannot be.
         scale: `channel` or `layer`: over what the colours span.
         min, max: range of the finite values.
-        kind: `output` of the layer, or `attention`: a map for each head of an attention inside it.
+        kind: `output` of the layer, `attention`: a map for each head of an attention inside it, or `filters`: the
+            weights of a convolution, whose shape it has.
         note: what was left out or assembled to get maps, such as extra tokens, and how many are constant.
     """
 

@@ -102,7 +102,7 @@ def contact_sheet_of(record: FeatureMapsRecord, kept: KeptMaps) -> Image.Image:
 def draw(record: FeatureMap, maps: Tensor, look: MapLook) -> Image.Image:
     """Draw the grid, strip or overlay of one output under its title line, each channel with its number."""
     selected = maps[list(record.shown)]
-    is_vector = selected.ndim == 1
+    is_vector, is_coloured = selected.ndim == 1, selected.ndim == 4
     across = image_tiles.STRIP_COLUMNS if is_vector else None
     if look.under is None and not is_vector:
         selected, across = image_tiles.raised(selected)
@@ -111,6 +111,8 @@ def draw(record: FeatureMap, maps: Tensor, look: MapLook) -> Image.Image:
         body = image_tiles.overlay(
             selected, look.under, look.cmap, None, look.scale, BAND, is_signed=look.is_signed
         )
+    elif is_coloured:
+        body = image_tiles.in_colour(selected, look.scale, None, BAND)
     else:
         cells = (
             image_tiles.strip(_vector_colours(selected, look))
@@ -138,7 +140,13 @@ def draw(record: FeatureMap, maps: Tensor, look: MapLook) -> Image.Image:
         largest = numbers.number(max(abs(record.min or 0), abs(record.max or 0)))
         bar = (f"-{largest}", largest) if of_layer else ("-max", "+max")
     input_image = None if is_vector else look.input_image
-    return page(body, "   ".join(filter(None, parts)), look.cmap, input_image=input_image, bar=bar)
+    return page(
+        body,
+        "   ".join(filter(None, parts)),
+        look.cmap,
+        input_image=input_image,
+        bar=None if is_coloured else bar,
+    )
 
 
 def _vector_colours(vector: Tensor, look: MapLook) -> Tensor:
@@ -147,10 +155,12 @@ def _vector_colours(vector: Tensor, look: MapLook) -> Tensor:
 
 
 def _which(record: FeatureMap) -> str:
-    """Return how many channels are shown."""
+    """Return how many channels are shown; of filters, which input channel each is of."""
     n_shown = len(record.shown)
-    noun = "heads" if record.kind == "attention" else "channels"
+    noun = {"attention": "heads", "filters": "filters"}.get(record.kind, "channels")
     words = f"{n_shown} of {record.channels} {noun}" if n_shown < record.channels else f"{n_shown} {noun}"
+    if record.kind == "filters" and record.shape[1] not in (1, 3):
+        words += ", each at its strongest input channel"
     is_sorted = list(record.shown) == sorted(record.shown)
     return words if is_sorted else f"{words}, in another order"
 
@@ -158,11 +168,14 @@ def _which(record: FeatureMap) -> str:
 def draw_tile(maps: Tensor, look: MapLook, side: int) -> Image.Image:
     """Draw an output for the contact sheet, at most `side` pixels wide."""
     is_overlay = look.under is not None and maps.ndim > 1
-    cells, most = (_liveliest(maps), None) if is_overlay else tile(maps, look)
+    is_raw = is_overlay or maps.ndim == 4
+    cells, most = (_liveliest(maps), None) if is_raw else tile(maps, look)
     per_row = image_tiles.columns_of(len(cells), most)
     each = max((side + GAP) // per_row - GAP, 1)
     if is_overlay and look.under is not None:
         return image_tiles.overlay(cells, look.under, look.cmap, each, look.scale, is_signed=look.is_signed)
+    if is_raw:
+        return image_tiles.in_colour(cells, look.scale, each)
     return image_tiles.to_image(image_tiles.mosaic(image_tiles.resize(cells, each), per_row), look.cmap)
 
 

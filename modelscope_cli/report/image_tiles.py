@@ -172,7 +172,22 @@ def overlay(
     gray = (under * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(0)[None, :, :, None]
     alpha = _strength(smooth, scale)[..., None]
     blended = (1 - alpha) * (_LIGHTEST * gray) + alpha * table[colours.long()].float()
-    cells = blended.round().clamp(0, 255).to(torch.uint8)
+    return _mosaic_in_colour(blended.round().clamp(0, 255).to(torch.uint8), band)
+
+
+def in_colour(filters: Tensor, scale: str, cell: int | None, band: int = 0) -> Image.Image:
+    """Draw `(n, 3, H, W)` filters in the colours that they read, on one RGB image without a title.
+
+    Args:
+        scale: as in `to_colours`: a filter, or all of them, spread over the whole range.
+    """
+    shades = to_colours(filters.flatten(1, 2), scale).clamp_max(N_COLOURS - 1).float()
+    values = (shades * (255 / (N_COLOURS - 1))).round().to(torch.uint8).unflatten(1, (3, -1))
+    return _mosaic_in_colour(torch.stack([enlarge(values[:, i], cell) for i in range(3)], -1), band)
+
+
+def _mosaic_in_colour(cells: Tensor, band: int) -> Image.Image:
+    """Arrange `(n, h, w, 3)` uint8 cells; see `mosaic`."""
     laid = torch.stack([mosaic(cells[..., i], band=band) for i in range(3)], -1)
     gaps = mosaic(torch.ones_like(cells[..., 0]), band=band) == BACKGROUND
     laid[gaps] = torch.tensor(BACKGROUND_RGB, dtype=torch.uint8)

@@ -59,6 +59,7 @@ LINES = {
     "featuremaps_options": f"featuremaps {TINY} {STAR} -l block1.conv1 --channels 3,7,10..12 --scale layer "
     "--overlay --hook scale=1@conv --exclude bn --save-tensors maps.safetensors",
     "featuremaps_few": f"featuremaps {SICK} {STAR} -l block3 --max-channels 4",
+    "featuremaps_filters": f"featuremaps {TINY} --filters --max-channels 2 --out maps",
     "featuremaps_r18": f"featuremaps {R18} {STAR} --max-channels 2 #jt",
     "featuremaps_vit": f"featuremaps {VIT} {STAR} --attention --max-channels 2 --out maps",
     "featuremaps_noise": f"featuremaps {BARE} --input-shape 1,3,32,32 --max-channels 2 -l conv #jt",
@@ -234,6 +235,8 @@ WRONG = [
     f"stats {BARE} {STAR} --mean 0 --std 1 --mean 0.5,0.5,0.5",
     f"stats {BARE} {STAR} --workers -1",
     f"stats {BARE} short.py",
+    f"featuremaps {BARE} --filters --overlay",
+    f"featuremaps {BARE} --filters -l relu",
     f"featuremaps {BARE} {STAR} --save-tensors x.bin",
     f"predict {BARE} {STAR} --truth missing.csv",
     f"predict {BARE}",

@@ -247,7 +247,7 @@ weights --scan tiny.safetensors --fail-on dangerus
 grads {TINY} --table weights --no-save
 diff {TINY} dot.png --b-dtype float8
 explain {TINY} dot.png --method lrp,salliency,gradcam --no-save --receipt none
-featuremaps {TINY} --layer poool --out new
+featuremaps {TINY} --filters --layer poool --out new
 diff tiny.safetensors tiny.safetensors --layer heed,conv
 """
 SETS = "sets/train/f/a.png", "sets/val/f/b.png"

@@ -120,7 +120,7 @@ def test_the_photo_in_a_picture_has_its_own_colours(tmp_path):
 
 
 def test_a_title_is_as_wide_as_it_needs(maps):
-    title = "layer1.0.conv1   Conv2d   64x64x32x32   64 channels, the most of any layer of this network"
+    title = "layer1.0.conv1   Conv2d   64x64x3x3   64 filters, each at its strongest input channel"
     narrow, wide = (
         image_tiles.page(
             image_tiles.to_image(torch.zeros(16, width, dtype=torch.uint8), "viridis"), title, "viridis"

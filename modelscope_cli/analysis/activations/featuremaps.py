@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.arranged import with_frames
 from modelscope_cli.analysis.activations.attention import AttentionCall, AttentionWatch, Heads
+from modelscope_cli.analysis.activations.filters import filters_of
 from modelscope_cli.analysis.activations.maps import (
     CapturedOutput,
     ChannelChoice,
@@ -27,10 +28,10 @@ from modelscope_cli.hooks.session import Intervention
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord, KeptMaps, MapLook, OutputMaps
-from modelscope_cli.records.keywords import Keywords, spelled_out
+from modelscope_cli.records.keywords import Keywords, as_tuple, spelled_out
 from modelscope_cli.records.naming import block_of, counted
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.refusals import check_range, check_word
+from modelscope_cli.records.refusals import check_range, check_word, refuse_both
 from modelscope_cli.records.run import Arguments
 
 KIND = "attention"
@@ -188,6 +189,7 @@ def featuremaps(
     scale: str = "channel",
     overlay: bool = False,
     attention: bool = False,
+    filters: bool = False,
     hook: str | Sequence[str] = (),
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
@@ -208,6 +210,7 @@ def featuremaps(
         overlay: draw the maps over the gray image; stronger values are more opaque.
         attention: draw each attention head of the layers: the attention from the class token to each position or,
             without a class token, the mean attention that each position receives.
+        filters: draw the filters of the convolutions, for which nothing is run.
         hook: changes to values during the pass, in the syntax of `--hook`.
 
     Raises:
@@ -217,16 +220,23 @@ def featuremaps(
     """
     check_range("max_channels", max_channels, least=1)
     check_word("scale", scale, ("channel", "layer"))
+    for name, is_on_an_image in {"overlay": overlay, "attention": attention}.items():
+        if filters and is_on_an_image:
+            refuse_both("filters", filters, name, is_on_an_image, "filters are drawn without an image")
     choice = choose_channels(channels, max_channels)
     python_inputs = to_inputs(inputs, keywords)
     python_inputs.request.check_one()
     subject = Subject("featuremaps", model, python_inputs, keywords, hook=hook, progress=progress)
     subject.open()
-    image = _only_image(subject, overlay)
-    selection = subject.select(layer, exclude)
-    of_first = subject.loaded.module, subject.first.args, selection
+    image = None if filters else _only_image(subject, overlay)
+    module = subject.loaded.module
+    selection = Selection() if filters else subject.select(layer, exclude)
+    of_first = module, subject.first.args, selection
     interventions = subject.bind().interventions
-    if attention:
+    never: tuple[str, ...] = ()
+    if filters:
+        exhibits = filters_of(module, as_tuple(layer), as_tuple(exclude), choice)
+    elif attention:
         exhibits, never = capture_attention(*of_first, choice=choice, interventions=interventions)
     else:
         exhibits = capture_maps(*of_first, choice=choice, interventions=interventions)
@@ -234,8 +244,9 @@ def featuremaps(
     hooks = subject.conclude()
     n_outputs, others = len(exhibits), _pattern_of(exhibits)
     if not layer and not exclude:
-        exhibits = one_a_stage(exhibits)
-    for said in _notes(len(exhibits), n_outputs, others, channels):
+        exhibits = exhibits[:FEW] if filters else one_a_stage(exhibits)
+    which = "the first ones" if filters else "one per stage"
+    for said in _notes(len(exhibits), n_outputs, which, others, channels):
         subject.progress.note(said)
     rows = [exhibit.record for exhibit in exhibits]
     if not any(row.shown for row in rows):
@@ -279,13 +290,11 @@ def _pattern_of(exhibits: Sequence[CapturedOutput]) -> str:
     return most if counts[most] else next((one.record.name for one in exhibits), "")
 
 
-def _notes(n_taken: int, n_outputs: int, others: str, channels: str | Sequence[int]) -> list[str]:
+def _notes(n_taken: int, n_outputs: int, which: str, others: str, channels: str | Sequence[int]) -> list[str]:
     """Explain the choices made for the user."""
     notes = []
     if n_taken < n_outputs:
-        notes.append(
-            f"{n_taken} of {n_outputs} outputs are drawn, one per stage; for others: --layer {others}"
-        )
+        notes.append(f"{n_taken} of {n_outputs} outputs are drawn, {which}; for others: --layer {others}")
     if isinstance(channels, str) and channels.isdecimal():
         notes.append(f"only channel {channels} is drawn; --max-channels {channels} draws that many")
     return notes

@@ -234,7 +234,7 @@ def finished(found: Sequence[CapturedOutput], choice: ChannelChoice) -> list[Cap
 
 
 def _constant(maps: Tensor | None) -> Tensor:
-    """Return which of `(C, H, W)` maps have one finite value everywhere; empty for vectors."""
+    """Return which of `(C, H, W)` maps have one finite value everywhere; empty for vectors and filters."""
     if maps is None or maps.ndim != 3 or not maps.numel():
         return torch.zeros(0, dtype=torch.bool)
     flat = maps.flatten(1)

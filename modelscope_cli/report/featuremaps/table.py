@@ -42,7 +42,8 @@ def answer(record: FeatureMapsRecord) -> str:
     drawn = [row for row in record.maps if row.shown]
     lost = len(record.maps) - len(drawn)
     shown, channels = sum(len(row.shown) for row in drawn), sum(row.channels for row in drawn)
-    words = f"{counted(len(drawn), 'layer')}: {shown:,} of {counted(channels, 'channel')} drawn"
+    noun = "filter" if any(row.kind == "filters" for row in drawn) else "channel"
+    words = f"{counted(len(drawn), 'layer')}: {shown:,} of {counted(channels, noun)} drawn"
     lows = [row.min for row in drawn if row.min is not None]
     highs = [row.max for row in drawn if row.max is not None]
     span = f", values {min(lows):.4g} to {max(highs):.4g}" if lows and highs else ""
@@ -52,4 +53,6 @@ def answer(record: FeatureMapsRecord) -> str:
 def _title(record: FeatureMapsRecord) -> str:
     input_info = record.run.input
     source = (", ".join(input_info.files) or input_info.source) if input_info else ""
+    if any(row.kind == "filters" for row in record.maps):
+        return f"{record.run.model.described}: filters"
     return f"{record.run.model.described} on {source}, {record.run.device}"
