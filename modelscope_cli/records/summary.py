@@ -112,14 +112,12 @@ class MemorySaving:
 
     Attributes:
         peak_bytes, less_bytes: the peak of that step, and how much less it is than without the saving.
-        compute: multiply-adds of the step, relative to those without the saving; None if they stay the same.
-        keyword: the option for it; None if it needs a change of the code.
+        keyword: the option for it; None in documents of earlier versions that had advice without one.
     """
 
     what: str
     peak_bytes: int
     less_bytes: int
-    compute: float | None = None
     keyword: str | None = None
 
 

@@ -54,7 +54,11 @@ def read_threshold(typed: object, kind: str, option: str, most: float = math.inf
             "bytes": "an amount of memory",
             "shape": "a shape",
         }[kind]
-        raise UsageError(f"'{option}{text}' is not {words}", f"{option}{_EXAMPLES[kind]}")
+        started = (
+            re.match(r"(\d+(?:\.\d+)?)\s*([KMGT])(I(?=B|$))?", text.upper()) if kind == "bytes" else None
+        )
+        meant = f"{started[1]}{started[2]}{'i' if started[3] else ''}B" if started else _EXAMPLES[kind]
+        raise UsageError(f"'{option}{text}' is not {words}", f"{option}{meant}")
     if isinstance(value, float) and value > most:
         message = f"'{option}{text}' is above {most:g}, the largest possible value"
         percent = most == 1 and value <= 100

@@ -1,5 +1,6 @@
 """The memory of a training step, against what autograd keeps and what torch's own tracker counts in a real one."""
 
+import re
 from itertools import accumulate
 
 import pytest
@@ -14,6 +15,7 @@ import modelscope_cli as ms
 from modelscope_cli.analysis.summary.memory import StepOptions, forward_peak, run_step
 from modelscope_cli.analysis.summary.training_steps import TrainingSteps
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.report.summary.table import training_facts
 
 
 class Attention(nn.Module):
@@ -219,25 +221,23 @@ def test_the_largest_batch_fits_and_one_more_does_not():
 
 
 def test_savings_are_steps_that_were_run():
-    model = nn.Sequential(
-        *(nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.Sigmoid(), nn.Tanh()) for _ in range(4))
-    )
+    model, x = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Sigmoid(), nn.Conv2d(4, 4, 3)), torch.zeros(2, 4, 32, 32)
+    training = ms.summary(model, x, train=True, fit="1GB").training
+    peaks = {saving.keyword: saving.peak_bytes for saving in training.savings}
+    expected = {"--amp bfloat16": StepOptions(amp="bfloat16"), "--optimizer sgd": StepOptions("sgd")}
+    assert set(peaks) == set(expected)
+    for keyword, options in expected.items():
+        step = run_step(model, (x,), options, way="fake", batch=training.fit.batch)
+        assert peaks[keyword] == step.peak.bytes < training.fit.peak_bytes
 
-    class Block(nn.Sequential):
-        pass
 
-    model = nn.Sequential(*(Block(*one) for one in model))
-    record = ms.summary(model, torch.zeros(2, 4, 32, 32), train=True, optimizer="sgd", fit="1GB")
-    by_name = {saving.what.split()[0]: saving for saving in record.training.savings}
-    checkpointed = run_step(
-        model,
-        (torch.zeros(2, 4, 32, 32),),
-        StepOptions(optimizer="sgd", checkpointed=frozenset("0123")),
-        way="fake",
-        batch=record.training.fit.batch,
-    )
-    assert by_name["checkpoint"].peak_bytes == checkpointed.peak.bytes < 10**9
-    assert by_name["checkpoint"].compute == pytest.approx(4 / 3)  # all of the forward once more
+def test_every_amount_of_memory_is_in_binary_units():
+    training = ms.summary(*build("plain"), train=True, fit="16GB").training
+    words = [f"{key}: {value}" for key, value in training_facts(training)]
+    assert "fits into 14.90 GiB" in str(words)
+    assert [one for one in words if re.search(r"[\d.] ?[kMG]B", one)] == [
+        "--fit: 16GB is 16e9 bytes; a card sold as 16 GB has 16 GiB: --fit 16GiB"
+    ]
 
 
 def test_optimizers_of_your_own_and_what_cannot_be_known():

@@ -28,6 +28,17 @@ def test_malformed_thresholds_are_refused(typed, kind):
         read_threshold(typed, kind, "--set X=")
 
 
+@pytest.mark.parametrize(("typed", "meant"), [
+    *[("16G", "16GB"), ("16 Gi", "16GiB"), ("1.5g", "1.5GB"), ("80 gigs", "80GB"), ("80 GIBs", "80GiB")],
+    *[("1..2G", "500MB"), ("-16G", "500MB"), ("G", "500MB")],
+])  # fmt: skip
+def test_the_hint_completes_a_unit_of_memory(typed, meant):
+    with pytest.raises(UsageError) as refused:
+        read_threshold(typed, "bytes", "--fit ")
+    assert refused.value.hint == f"--fit {meant}"
+    assert read_threshold(meant, "bytes", "")
+
+
 @given(st.floats(0, 1e15), st.sampled_from(["number", "count", "bytes"]))
 def test_a_threshold_that_is_shown_can_be_typed_again(value, kind):
     assert read_threshold(write_threshold(value, kind), kind, "") == pytest.approx(value, rel=1e-3)

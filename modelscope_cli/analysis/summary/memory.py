@@ -9,7 +9,7 @@ import weakref
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -48,8 +48,6 @@ class StepOptions:
     # A name of `OPTIMIZERS`, or optimizers of torch over the parameters of the model
     optimizer: Any = "adamw"
     amp: str | None = None  # the dtype of autocast: `bfloat16` or `float16`; None for no autocast
-    # Names of the layers whose inner tensors are computed again in the backward
-    checkpointed: frozenset[str] = frozenset()
     device: str = "cpu"  # whose kernels the step has: `cpu` or `cuda`, which need not be here
 
     def __post_init__(self) -> None:
@@ -265,8 +263,6 @@ def run_step(
             make = _maker(way, device)
             if way != "real":
                 _swap_tensors(model, make)
-            for name in options.checkpointed:
-                _checkpoint(model.get_submodule(name), partial(_autocast, options.amp, device))
             parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
             for parameter in parameters:
                 parameter.grad = None
@@ -393,18 +389,6 @@ def _swap_tensors(model: nn.Module, make: Callable[[Tensor], Tensor]) -> None:
                 copied = make(tensor)
                 made[id(tensor)] = nn.Parameter(copied, tensor.requires_grad) if is_parameter else copied
             setattr(module, name, made[id(tensor)])
-
-
-def _checkpoint(module: nn.Module, autocast: Callable[[], AbstractContextManager[None]]) -> None:
-    """Compute what is inside a module again in the backward, until the session restores it."""
-    from torch.utils.checkpoint import checkpoint
-
-    options = {"use_reentrant": False, "preserve_rng_state": False, "determinism_check": "none"}
-
-    def contexts() -> tuple[Any, Any]:
-        return nullcontext(), autocast()  # which torch does not enter again if its device is not here
-
-    module.forward = partial(checkpoint, module.forward, context_fn=contexts, **options)
 
 
 def _optimizers(

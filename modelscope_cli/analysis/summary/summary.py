@@ -163,7 +163,7 @@ def summary(
             structure = replace(structure, layers=steps.rows(structure.layers))
             if limit is not None:
                 found = steps.fit(limit, structure.totals.macs)
-                savings = steps.savings(structure.layers, found.batch or found.smallest)
+                savings = steps.savings(found.batch or found.smallest)
                 training = replace(training, fit=found, savings=savings)
     rows = _keep(loaded.module, structure.layers, as_tuple(layer), as_tuple(exclude), depth)
     tell(progress, opened.notes, loaded.warnings)
@@ -206,7 +206,7 @@ def _as_on(training: TrainingMemory, device: torch.device) -> TrainingMemory:
     return replace(training, assumed=(*training.assumed, remark))
 
 
-_TO_FIT, _TO_SAVE = 4, 3  # training steps, as a rule
+_TO_FIT, _TO_SAVE = 4, 2  # training steps, as a rule
 _MOST_MEMORY = 2**50  # bytes
 
 

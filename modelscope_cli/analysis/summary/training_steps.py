@@ -1,19 +1,18 @@
 """The memory of training steps of any batch: the largest that fits, and what would need less."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from torch import nn
 
-from modelscope_cli.analysis.summary.memory import WAYS, Key, Step, StepOptions, run_step
+from modelscope_cli.analysis.summary.memory import WAYS, Step, StepOptions, run_step
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.hooks.torch_private import scratch_measured
 from modelscope_cli.inputs.batch import count_images
 from modelscope_cli.plain_text import in_one_line
-from modelscope_cli.records.naming import counted, parents_of, some
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.run import Arguments
 from modelscope_cli.records.summary import BatchFit, LayerShape, MemorySaving, TrainingMemory
 
@@ -182,30 +181,22 @@ class TrainingSteps:
         except CannotRunError:
             return self.batch, self.of(self.batch).peak.bytes
 
-    def savings(self, rows: Sequence[LayerShape], batch: int) -> tuple[MemorySaving, ...]:
+    def savings(self, batch: int) -> tuple[MemorySaving, ...]:
         """Run the step of a batch in ways that need less, and return those that do, the most helpful first."""
         before = self.of(batch)
         if not before.is_fake:
             return ()
         options, made = self._options, list[MemorySaving]()
 
-        def add(
-            what: str, changed: StepOptions, compute: float | None = None, keyword: str | None = None
-        ) -> None:
+        def add(what: str, changed: StepOptions, keyword: str) -> None:
             peak = self.run(changed, batch).peak.bytes
-            made.append(MemorySaving(what, peak, before.peak.bytes - peak, compute, keyword))
+            made.append(MemorySaving(what, peak, before.peak.bytes - peak, keyword))
 
-        blocks = repeated_blocks(self._model, before.saved)
-        if blocks:
-            again = sum(row.macs for row in rows if row.name in blocks)
-            whole = 3 * max((row.macs for row in rows), default=0)  # a backward costs about two forwards
-            what = f"checkpoint {counted(len(blocks), 'block')}: {some(blocks, 2)}"
-            add(what, replace(options, checkpointed=frozenset(blocks)), 1 + again / whole if whole else None)
         if options.amp is None:
-            add("autocast to bfloat16", replace(options, amp="bfloat16"), keyword="--amp bfloat16")
+            add("autocast to bfloat16", replace(options, amp="bfloat16"), "--amp bfloat16")
         if before.sizes.get("optimizer state", 0) and isinstance(options.optimizer, str):
             stateless = replace(options, optimizer="sgd")
-            add("an optimizer without state: sgd", stateless, keyword="--optimizer sgd")
+            add("an optimizer without state: sgd", stateless, "--optimizer sgd")
         return tuple(sorted((one for one in made if one.less_bytes > 0), key=lambda one: one.peak_bytes))
 
 
@@ -236,27 +227,3 @@ def _next_batch(limit: int, fits: Mapping[int, int], too_large: Mapping[int, int
     if worst is None:
         return max(best + 1, min(trial, 100 * best))
     return min(max(trial, best + 1), worst - 1) if len(known) % 2 else (best + worst) // 2
-
-
-_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
-
-
-def repeated_blocks(model: nn.Module, saved: Mapping[Key, int]) -> list[str]:
-    """Return the outermost layers with layers inside of which a parent has several of one class, and that keep
-    something and run once."""
-    found: list[str] = []
-    names = {module: layer.name for layer, module in list_layers(model)}
-    for parent in model.modules():
-        by_class: dict[type, list[str]] = defaultdict(list)
-        for child in parent.children():
-            name = names.get(child, "")
-            if (
-                type(child) not in _CONTAINERS
-                and next(child.children(), None) is not None
-                and saved.get((name, 0))
-                and (name, 1) not in saved
-            ):
-                by_class[type(child)].append(name)
-        found += [name for same in by_class.values() if len(same) > 1 for name in same]
-    kept = set(found)
-    return [name for name in found if not any(outer in kept for outer in parents_of(name))]

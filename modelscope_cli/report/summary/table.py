@@ -18,7 +18,6 @@ from modelscope_cli.records.summary import (
 )
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Layout, Sheet, field_columns
-from modelscope_cli.rules.rule import write_threshold
 
 _Call = tuple[str, int]
 
@@ -213,12 +212,17 @@ def training_facts(training: TrainingMemory) -> list[tuple[str, str]]:
         *(("assumed", words) for words in training.assumed),
     ]
     if training.fit is not None:
-        facts.append((f"fits into {write_threshold(training.fit.limit_bytes, 'bytes')}", fit_words(training)))
+        facts.append((f"fits into {size(training.fit.limit_bytes)}", fit_words(training)))
+        n_gb, rest = divmod(training.fit.limit_bytes, 10**9)
+        if n_gb and not rest:
+            card = f"a card sold as {n_gb} GB has {n_gb} GiB: --fit {n_gb}GiB"
+            facts.append(("--fit", f"{n_gb}GB is {n_gb}e9 bytes; {card}"))
         facts.append(("on a GPU", _ON_GPU))
-    for saving in training.savings:
-        how = f" ({saving.keyword})" if saving.keyword else ""
-        cost = f" at {saving.compute - 1:+.0%} compute" if saving.compute else ""
-        facts.append((HELP, f"{saving.what}: {size(saving.less_bytes)} less{cost}{how}"))
+    facts += [
+        (HELP, f"{one.what}: {size(one.less_bytes)} less ({one.keyword})")
+        for one in training.savings
+        if one.keyword
+    ]
     return facts
 
 
@@ -233,7 +237,7 @@ def when_of(level: MemoryLevel) -> str:
     )
 
 
-_ON_GPU = "the CUDA context, cuDNN workspaces and fragmentation are not counted: lower --fit by 1 GB"
+_ON_GPU = "the CUDA context, cuDNN workspaces and fragmentation are not counted: lower --fit by 1 GiB"
 
 
 def fit_words(training: TrainingMemory) -> str:
@@ -245,7 +249,7 @@ def fit_words(training: TrainingMemory) -> str:
         is_too_close = (
             fit.next_bytes is not None and abs(fit.next_bytes - fit.peak_bytes) < fit.peak_bytes / 1000
         )
-        return f"{n_bytes:,} bytes" if is_too_close else write_threshold(n_bytes, "bytes")
+        return f"{n_bytes:,} bytes" if is_too_close else numbers.memory(n_bytes)
 
     whose = "CPU" if training.device == "cpu" else training.device
     kernels = f", {'with' if fit.is_whole else 'without'} the temporary memory of {whose} kernels"
