@@ -133,3 +133,22 @@ def test_channels_last_and_another_range_are_told_apart():
     cause = of_input(x, 255 * last, None)
     assert cause.kind == "input_range"
     assert "255 times those of A" in cause.message
+
+
+@pytest.mark.parametrize("way", ["pt2", "folded", "attribute"])
+@pytest.mark.parametrize(("ours", "theirs"), [(1e-3, 1e-5), (1e-5, 1e-3), (1e-2, 1e-6)])
+def test_another_epsilon_is_found_in_both_directions(ours, theirs, way, tmp_path):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4, eps=ours), nn.ReLU()).eval()
+    model[1].running_var.copy_(torch.tensor([0.002, 0.02, 0.2, 1.0]))
+    other, file = copy.deepcopy(model), tmp_path / ("net.pt2" if way == "pt2" else "net.onnx")
+    other[1].eps = theirs
+    if way == "pt2":
+        torch.export.save(torch.export.export(other, (X,)), file)
+    else:
+        kept = {"do_constant_folding": False, "training": torch.onnx.TrainingMode.PRESERVE}
+        faults.export(other, X, file, dynamo=False, **(kept if way == "attribute" else {}))
+    (cause,) = ms.diff(model, file, X).causes
+    assert (cause.kind, cause.layer) == ("epsilon", "1")
+    assert f"eps of batch_norm is {theirs:g} in B and {ours:g} in A" in cause.message

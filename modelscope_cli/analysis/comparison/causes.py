@@ -215,7 +215,8 @@ def _entering(
             yield Cause("missing_node", label, message, f"look at what B computes before {where}")
             return
     for start in (*(label for label, *_ in reversed(evidence.before)), ""):
-        if change := find_change(partial(under, a, evidence, start=start), ours, theirs, tolerance):
+        compute = partial(under, a, evidence, start=start)
+        if change := find_change(compute, ours, theirs, tolerance, evidence.numbers):
             yield _argument(*change, evidence.name, f"between {start or 'the input'} and {where}")
             return
 
@@ -280,7 +281,8 @@ def _variants(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
             return None
 
     entering, ours = evidence.a_in, evidence.a_out
-    if ours is not None and (change := find_change(computed, ours, evidence.b_outs, tolerance)):
+    b_outs, numbers = evidence.b_outs, evidence.numbers
+    if ours is not None and (change := find_change(computed, ours, b_outs, tolerance, numbers)):
         yield _argument(*change, evidence.name, evidence.name)
 
 

@@ -54,6 +54,7 @@ class Divergence:
     args: Arguments
     untested: frozenset[str]  # the labels of layers that have no value in B
     between: tuple[Tensor, ...] = ()  # values of B from those that are as in A to those that enter the layer
+    numbers: tuple[float, ...] = ()  # arguments of the nodes of the layer, and of those between
     weights: frozenset[str] = frozenset()  # names of the tensors stored in B that the nodes of the layer use
 
     @property
@@ -115,6 +116,7 @@ def gathered(
     tap = _Tap(start, (first.name, first.call))
     a.run(args, tap, *observers[:1], mode=observers[0].mode if observers else None)
     between: tuple[Tensor, ...] = ()
+    numbers: tuple[float, ...] = ()
     weights: frozenset[str] = frozenset()
     if b.program is None:
         other = _Tap(start, (first.name, first.call))
@@ -123,7 +125,7 @@ def gathered(
         b_out = other.leaving
     else:
         same = {matching.values.get(row.key) for row in tested if row.status == "same"}
-        b_in, b_out, between, weights = _values_of(b, matching, key, {*names} - {""}, args, same)
+        b_in, b_out, between, numbers, weights = _values_of(b, matching, key, {*names} - {""}, args, same)
     # Of several values that enter, the one that is not among those of B.
     alone = [n for n, one in enumerate(tap.entering) if all(apart(one, other) > _ALIKE for other in b_in)]
     place = alone[0] if alone else 0
@@ -146,18 +148,19 @@ def gathered(
         args=args,
         untested=untested,
         between=between,
+        numbers=numbers,
         weights=frozenset() if remark.startswith("by shape") else weights,  # it may be another layer's value
     )
 
 
 def _values_of(
     b: Side, matching: Matching, key: Key, layers: Set[str], args: Arguments, same: Set[str | None]
-) -> tuple[tuple[Tensor, ...], Tensor | None, tuple[Tensor, ...], frozenset[str]]:
-    """Return what enters the nodes of `layers` in B, what leaves, values before it, and names of stored tensors."""
+) -> tuple[tuple[Tensor, ...], Tensor | None, tuple[Tensor, ...], tuple[float, ...], frozenset[str]]:
+    """Return what enters the nodes of `layers` in B, what leaves, values before it, numbers, and stored tensors."""
     program, out = b.program, matching.values.get(key)
     assert program is not None
     if out is None:
-        return (), None, (), frozenset()
+        return (), None, (), (), frozenset()
     by_name = {value.name: value for value in program.values}
     model = program.net.model if isinstance(program, OnnxProgram) else None
     stored = {one.name for one in model.initialisers} if model is not None else set()
@@ -191,7 +194,8 @@ def _values_of(
     given = [tensor for _, tensor in tensors_in(placed)] if len(wanted) < len(entering) else []
     entered = (*(computed[name] for name in wanted if name in computed), *given)
     between = tuple(computed[name] for name in since if name in computed)
-    return entered, computed.get(out), between, frozenset(weights)
+    numbers = dict.fromkeys(one for name in (*sorted(inside), *since) for one in by_name[name].numbers)
+    return entered, computed.get(out), between, tuple(numbers), frozenset(weights)
 
 
 class Stored:

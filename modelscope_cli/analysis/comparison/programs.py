@@ -29,6 +29,7 @@ class Value:
     operator: str
     modules: tuple[str, ...]
     inputs: tuple[str, ...]
+    numbers: tuple[float, ...] = ()  # its arguments that are real numbers, such as the epsilon of a norm
 
 
 class OnnxProgram:
@@ -44,6 +45,7 @@ class OnnxProgram:
                 node.op_type,
                 tuple(scope for scope in node.scopes[:-1] if scope),
                 (*node.inputs, *node.captured),
+                tuple(one for one in node.attributes.values() if isinstance(one, float)),
             )
             for node in nodes
             for name in node.outputs
@@ -93,6 +95,7 @@ class ExportedProgramRun:
                 str(getattr(node.target, "__name__", node.target)).partition(".")[0],
                 modules_of(node),
                 tuple(one.name for one in node.all_input_nodes),
+                tuple(one for one in (*node.args, *node.kwargs.values()) if isinstance(one, float)),
             )
             for node in module.graph.nodes
             if node.op == "call_function"

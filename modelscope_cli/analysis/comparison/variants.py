@@ -102,33 +102,45 @@ def explains(found: Tensor | None, a: Tensor | None, b: Sequence[Tensor], tolera
 
 
 def find_change(
-    compute: Callable[[Changed], Tensor | None], a: Tensor, b: Sequence[Tensor], tolerance: float
+    compute: Callable[[Changed], Tensor | None],
+    a: Tensor,
+    b: Sequence[Tensor],
+    tolerance: float,
+    numbers: Sequence[float] = (),
 ) -> tuple[Changed, str] | None:
     """Return the argument of a function with which A gives a value of B, and the kind of cause it is.
 
     Args:
         compute: gives A's value under a change, None where A does not take it; `a` is that without one.
+        numbers: those that stand in B, which are tried before any is searched for.
     """
     compute(unchanged := Changed("", "", -1, None))
     for function, argument, place, values, kind in _VARIANTS:
         if function not in unchanged.called:
             continue
-        for value in values or (1e-3,):
-            changed = Changed(function, argument, place, value)
-            nearest = _searched(compute, a, b, changed) if values is None else changed
-            if nearest is not None and explains(compute(nearest), a, b, tolerance):
-                return nearest, kind
+        for value in values or (*numbers, None):
+            changed = Changed(function, argument, place, 1e-3 if value is None else value)
+            for nearest in _searched(compute, a, b, changed) if value is None else (changed,):
+                if explains(compute(nearest), a, b, tolerance):
+                    return nearest, kind
     return None
 
 
 def _searched(
     compute: Callable[[Changed], Tensor | None], a: Tensor, b: Sequence[Tensor], changed: Changed
-) -> Changed | None:
-    """Search for the number with which A comes nearest to B: by secants, on the line between two of A's values."""
+) -> tuple[Changed, ...]:
+    """Search for the number with which A comes nearest to B: by secants, on the line between two of A's values.
+
+    Returns:
+        it to two digits, as people write it, then as it was found; empty if A does not take such a number.
+    """
     target = next((one.detach().cpu().double() for one in b if one.shape == a.shape), None)
     found = compute(changed) if target is not None else None
+    if changed.seen[:1] == [changed.value]:  # from where no line leads anywhere
+        changed = replace(changed, value=changed.value / 2, seen=[])
+        found = compute(changed)
     if target is None or found is None or not changed.seen:
-        return None
+        return ()
     before, value = float(changed.seen[0] or 0.0), float(changed.value)
     old = a.detach().cpu().double()
     for _ in range(_STEPS):
@@ -145,8 +157,9 @@ def _searched(
             break
         old, changed = new, replace(changed, value=value, seen=[])
         if (found := compute(changed)) is None or found.shape != target.shape:
-            return None
-    return changed
+            return ()
+    rounded = replace(changed, value=float(f"{changed.value:.2g}"), seen=[])
+    return rounded, replace(changed, seen=[])
 
 
 # What enters B
