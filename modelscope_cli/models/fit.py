@@ -23,6 +23,11 @@ _MIN_FITTING_FRACTION = 0.2
 _MAX_REPEATS = 16
 
 
+_QUANTISED = (
+    "modelscope help model  # give FILE.py:NAME, a function that quantises the model and loads the file"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Misfit:
     """Names in which a state dict and a model differ; `misshaped` gives both shapes."""
@@ -92,6 +97,9 @@ def load_state(
         del fitting[key]
     try:
         result = _copy_into(module, fitting)
+    except KeyError as error:  # modules of torch.ao index the state dict
+        message = f"checkpoint '{file}' lacks {error}, which the quantised layers of '{name}' need"
+        raise CannotRunError(message, _QUANTISED) from error
     except RuntimeError as error:
         reason = str(error).strip().partition("\n")[2].strip() or str(error)
         message = f"checkpoint '{file}' cannot be copied into '{name}': {reason.partition(chr(10))[0]}"
@@ -118,6 +126,9 @@ def load_state(
     if strict:
         parts = ", ".join(notice.message for notice in misfit.notices())
         hint = "--no-strict   leaves out keys that do not match"
+        if any(key.endswith((".zero_point", "._packed_params._packed_params")) for key in misfit.unexpected):
+            parts += "; it is of a quantised model"
+            hint = _QUANTISED
         raise CannotRunError(f"checkpoint '{file}' does not fit '{name}': {parts}", hint)
     n_own = sum(not _is_counter(key) for key in own)
     n_filled = n_own - len(misfit.missing) - len(misshaped)

@@ -37,7 +37,7 @@ from modelscope_cli.models.zoo import (
     is_quantized,
     zoo_architecture,
 )
-from modelscope_cli.records.naming import some
+from modelscope_cli.records.naming import dtype_name, some
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
 from modelscope_cli.synonyms import meaning
 
@@ -187,6 +187,9 @@ def _placed(
     """Move the module to its device and dtype, and describe it."""
     name = architecture.name
     module = inner = model_inside(filled.module, name)
+    built = next((one.dtype for one in module.parameters() if one.is_floating_point()), dtype)
+    is_cast = built != dtype == torch.float32
+    cast = (f"built in {dtype_name(built)}, run in float32, the default dtype",)
     try:
         with suppress(NotImplementedError):  # an exported program has one mode
             module.train(False)
@@ -206,7 +209,7 @@ def _placed(
         family=architecture.family if is_zoo else family_of_module(module),
         transforms=transforms,
         categories=configured_labels(module) if has_labels else filled.categories,
-        notes=(*filled.notes, *inside_notes(filled.module, inner)),
+        notes=(*filled.notes, *cast * is_cast, *inside_notes(filled.module, inner)),
         warnings=filled.warnings,
         image_size=filled.image_size,
     )

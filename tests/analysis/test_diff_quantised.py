@@ -93,3 +93,16 @@ def test_ties_of_the_highest_score_are_counted(tmp_path):
     record = ms.diff(model, b, tmp_path / "0.png", size=8)
     assert record.ties == 1
     assert "several classes share the highest score of B" in str(record)
+
+
+def test_two_trainings_are_told_by_the_weights_that_moved_most():
+    torch.manual_seed(0)
+    a = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(64, 3))
+    b = copy.deepcopy(a)
+    with torch.no_grad():
+        for layer, share in ((b[0], 0.01), (b[2], 0.2), (b[4], 0.05)):
+            layer.weight += share * layer.weight.norm() / layer.weight.numel() ** 0.5
+    (cause,) = ms.diff(a, b, torch.randn(2, 3, 8, 8)).causes
+    assert (cause.kind, cause.layer) == ("weights", None)
+    most = "2.weight (relative L2 0.2), 4.weight (relative L2 0.05), 0.weight (relative L2 0.01)"
+    assert cause.message == f"all 3 differ, most {most}"

@@ -5,6 +5,8 @@ again with one thing changed, such as another epsilon: what makes it give B's va
 """
 
 import itertools
+import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -293,6 +295,8 @@ def _argument(changed: Changed, kind: str, layer: str, where: str) -> Cause:
 
 # Weights
 
+_EVERY_TENSOR = "without images, diff compares every tensor"
+
 
 def _shapes(a: Side, b: Side) -> Iterator[Cause]:
     """The first parameter whose shape differs in B, beyond a transpose and axes of size 1."""
@@ -322,29 +326,44 @@ def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
     if not evidence.modules:
         return
     name, module = evidence.modules[0]
-    hint = EXPORT_AGAIN if b.program is not None else "without images, diff compares all tensors"
+    hint = EXPORT_AGAIN if b.program is not None else _EVERY_TENSOR
     for own, tensor in itertools.chain(module.named_parameters(), module.named_buffers()):
         other = _counterpart(f"{name}.{own}", tensor, stored)
         cause = None if other is None else differing(name, f"{name}.{own}", tensor, other, hint)
-        if cause is not None and cause.kind == "cast" and (every := _cast_weights(a, stored)):
-            yield every
+        if cause is not None and (several := _several_weights(a, b, stored, cause.kind)):
+            yield several
             return
         if cause is not None:
             yield cause
             hint = ""  # once
 
 
-def _cast_weights(a: Side, stored: Stored) -> Cause | None:
-    """Return how many weights are rounded in B; None for one, whose own cause says more."""
+def _several_weights(a: Side, b: Side, stored: Stored, kind: str) -> Cause | None:
+    """Return how many weights are rounded in B, or differ and where most; None for one layer, whose own cause says
+    more."""
     weights = [
         (name, one, stored.get(name)) for name, one in a.loaded.module.named_parameters() if one.ndim > 1
     ]
-    found = (differing("", name, one, other) for name, one, other in weights if other is not None)
-    casts = [cause.message for cause in found if cause is not None and cause.kind == "cast"]
-    first, _, what = casts[0].partition(" is ") if casts else ("", "", "")
-    which = f"{len(casts)} of {len(weights)} weights are {what}, the first {first}"
-    which = f"all {len(casts)} weights are {what}" if len(casts) == len(weights) else which
-    return Cause("cast", None, which, "keep them in float32 in B") if len(casts) > 1 else None
+    both = [(name, one, other) for name, one, other in weights if other is not None]
+    causes = [(cause, *one) for one in both if (cause := differing("", *one)) is not None]
+    found = [one for one in causes if one[0].kind == kind]
+    if len(found) < 2 or (kind != "cast" and b.program is not None):
+        return None
+    which = f"all {len(found)}" if len(found) == len(weights) else f"{len(found)} of {len(weights)}"
+    if kind == "cast":
+        first, _, what = found[0][0].message.partition(" is ")
+        which += f" weights are {what}" + f", the first {first}" * (len(found) < len(weights))
+        return Cause("cast", None, which, "keep them in float32 in B")
+    most = sorted(((apart(other, one), name) for _, name, one, other in found), reverse=True)
+    named = ", ".join(f"{name} (relative L2 {gap:.2g})" for gap, name in most[:3])
+    files = [side.loaded.info.weights.resolved for side in (a, b)]
+    line = f"{shlex.join(('modelscope', 'diff', *files))}  # compares every tensor"
+    return Cause(
+        "weights",
+        None,
+        f"{which} differ, most {named}",
+        line if all(map(os.path.isfile, files)) else _EVERY_TENSOR,
+    )
 
 
 def _stored_weights(a: Side, b: Side, matching: Matching) -> Iterator[Cause]:

@@ -48,7 +48,7 @@ from modelscope_cli.records.diff import (
     first_divergence,
 )
 from modelscope_cli.records.keywords import as_tuple
-from modelscope_cli.records.naming import layer_of
+from modelscope_cli.records.naming import dtype_name, layer_of
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Arguments, InputInfo, Invocation, Notice, Run
 
@@ -223,11 +223,12 @@ class ModelComparison:
             in_order = LayersInOrder(loaded[1].module, side_b.seed, twins)
             side_b = replace(side_b, program=in_order)
         is_whole_only = is_other and not is_renamed
+        are_quantised = any(is_quantised(model.module) for model in loaded)
         tolerance, reason = choose_tolerance(
             self.tolerance,
-            [a.dtype, b.dtype],
+            [dtype_name(model.dtype) for model in loaded],
             has_other_kernels=program is not None or is_other,
-            is_quantised=is_quantised(loaded[1].module),
+            is_quantised=are_quantised,
         )
         predictions = Predictions(loaded[0].categories or loaded[1].categories, inputs.files)
         diff = diff_activations(
@@ -247,8 +248,8 @@ class ModelComparison:
         if program is not None and self.tolerance is None:
             diff, values = _with_rounding(diff, side_a, side_b, first, tolerance)
         causes: tuple[Cause, ...] = ()  # differences from a requested mode or quantisation need none
-        is_meant = program is None and (is_other or a.mode != b.mode or is_quantised(loaded[1].module))
-        if program is None and a.dtype != b.dtype and not is_meant:
+        is_meant = program is None and (is_other or a.mode != b.mode or are_quantised)
+        if program is None and loaded[0].dtype != loaded[1].dtype and not is_meant:
             causes = tuple(precision_causes(side_a, side_b, diff.rows, first, tolerance))
         elif not is_meant:
             evidence = diff.examined, diff.matching, first, tolerance, inputs.preprocessing, values

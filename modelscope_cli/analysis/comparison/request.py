@@ -208,7 +208,7 @@ def choose_tolerance(
     if tolerance is not None:
         return tolerance, "asked for"
     if is_quantised:
-        return QUANTISED, "20 dB of signal to noise, for integers"
+        return QUANTISED, "for quantised models, 20 dB of signal to noise"
     if has_other_kernels and dtypes is not None:
         coarsest = max(dtypes, key=lambda dtype: OTHER_KERNELS.get(dtype, 0.0))
         return OTHER_KERNELS.get(coarsest, 0.0), f"for {coarsest} by other kernels"

@@ -222,5 +222,5 @@ def _open_file(file: WeightsFile, progress: Progress) -> Weights:
 
 
 def describe(loaded: LoadedModel, seed: int, mode: str | None) -> DiffSide:
-    dtype = dtype_name(loaded.dtype)
+    dtype = dtype_name(loaded.dtype) + " and quantised weights" * is_quantised(loaded.module)
     return DiffSide(loaded.info, str(loaded.device), dtype, seed, mode)

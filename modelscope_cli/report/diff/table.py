@@ -237,7 +237,7 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     facts.append(("tolerance", _tolerance(record)))
     if within := [row for row in record.rows if row.status == "same" and row.differing]:
         most = max(within, key=lambda row: row.rel_l2 or 0.0)
-        facts.append(("rounding only", f"{counted(len(within), 'row')}; the largest: {_describe(most)}"))
+        facts.append(("within it", f"{counted(len(within), 'row')} that differ, most {_describe(most)}"))
     if unstable := _unstable(record.rows):
         most = max(unstable, key=lambda row: row.rounding or 0.0)
         text = f"A is unstable: rounding alone changes {most.label} by {numbers.number(most.rounding)}"
@@ -248,7 +248,7 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     facts += [("more", more)] * (record.figures is not None and n_hidden > 0)
     for renaming in record.renamings:
         where = counted(renaming.tensors, "tensor")
-        facts.append(("prefix", f"'{renaming.prefix}' is '{renaming.b_prefix}' in B, in {where}"))
+        facts.append(("prefix", f"'{renaming.prefix}' in A is '{renaming.b_prefix}' in B, in {where}"))
     renamed = [row for row in record.tensors or () if row.status == "renamed" and not row.differing]
     if len(renamed) > sum(one.tensors for one in record.renamings):
         text = f"{counted(len(renamed), 'tensor')} equal under another name, the first {renamed[0].name}"
