@@ -22,13 +22,17 @@ _MAX_SIZE, _MAX_LENGTH = 1024, 2**17
 _MOST_CHANNELS, _MOST_TRIALS = 4, 100  # of an image, and forwards to find the shapes of several arguments
 
 
-def on_twin(model: nn.Module, watch: Callable[[nn.Module], T], *, with_hooks: bool = True) -> T:
-    """Return what `watch` makes of a copy of the model on the meta device, with or without the model's hooks."""
+def on_twin(
+    model: nn.Module, watch: Callable[[nn.Module], T], *, with_hooks: bool = True, on_meta: bool = True
+) -> T:
+    """Return what `watch` makes of a copy of the model, with or without the model's hooks: on the meta device, else
+    with the values of the model, whose parameters it shares."""
     memo: dict[int, Any] = {}
     for parameter in model.parameters():
-        memo[id(parameter)] = nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)
+        values = torch.empty_like(parameter, device="meta") if on_meta else parameter.detach()
+        memo[id(parameter)] = nn.Parameter(values, requires_grad=False)
     for buffer in model.buffers():
-        memo[id(buffer)] = torch.empty_like(buffer, device="meta")
+        memo[id(buffer)] = torch.empty_like(buffer, device="meta") if on_meta else buffer.clone()
     if not with_hooks:
         for module in model.modules():
             for hooks in (module._forward_hooks, module._forward_pre_hooks):

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -337,12 +338,14 @@ def _on_twin(model: nn.Module, args: Arguments, watch: Callable[[nn.Module, Argu
 
 # Nodes of the graph of autograd after which probabilities are the same ones.
 _COPIES = re.compile(
-    "Cat|Stack|Clone|ToCopy|Clamp|Slice|T|(Unsafe)?View|.*Reshape.*|(Un)?[Ss]queeze|Transpose|Permute"
+    "Cat|Stack|Clone|ToCopy|Clamp|Slice|Select|Unbind|Split|Alias|Expand|T|(Unsafe)?View|.*Reshape.*|(Un)?[Ss]queeze|Transpose|Permute"
 )
 
 
 def made_by_sigmoid(model: nn.Module, args: Arguments, path: str) -> bool:
-    """Tell whether the tensor at `path` of the output is that of a sigmoid, on a meta copy."""
+    """Tell whether the tensor at `path` of the output is that of a sigmoid, by a copy on the meta device, else with
+    values. Its graph tells, or without one, as of a quantized model, the layer that returned it."""
+    returned: list[Any] = []
 
     def is_one(node: Any) -> bool:
         kind = node.name().partition("Backward")[0] if node is not None else ""
@@ -350,15 +353,21 @@ def made_by_sigmoid(model: nn.Module, args: Arguments, path: str) -> bool:
             _COPIES.fullmatch(kind) is not None and all(is_one(one) for one, _ in node.next_functions)
         )
 
-    def watch(twin: nn.Module) -> bool:
+    def watch(on_meta: bool, twin: nn.Module) -> bool:
         for module in twin.requires_grad_().modules():
             module.__dict__.pop("forward", None)  # a session may have wrapped that of the model itself
-        given: Arguments = map_tensors(args, lambda _, tensor: tensor.to("meta"))
+            if isinstance(module, nn.Sigmoid):
+                module.register_forward_hook(lambda *call: returned.append(call[2]))
+        given: Arguments = map_tensors(
+            args, lambda _, one: one.to("meta") if on_meta else one.detach().clone()
+        )
         output = twin(**given) if isinstance(given, dict) else twin(*given)
-        return is_one(dict(tensors_in(output))[path].grad_fn)
+        found = dict(tensors_in(output))[path]
+        return is_one(found.grad_fn) or any(found is one for one in returned)
 
-    with suppress(Exception), torch.enable_grad():  # of the model, on meta tensors
-        return on_twin(model, watch, with_hooks=False)
+    for on_meta in (True, False):
+        with suppress(Exception), torch.enable_grad():  # of the model, such as on meta tensors
+            return on_twin(model, partial(watch, on_meta), with_hooks=False, on_meta=on_meta)
     return False
 
 

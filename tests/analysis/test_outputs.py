@@ -118,7 +118,7 @@ class Gated(nn.Module):
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_are_read_by_their_values(module, made, kind, has_several, seed):
     x = numbers(5, 4, seed=seed)
-    answer = OutputReader("custom", None, module).read(made(x), (torch.zeros(5, 3, 8, 8),), 5)
+    answer = OutputReader("custom", None, module).read(made(x), (torch.zeros(5, 3, 8, 3),), 5)
     assert answer.kind == kind
     is_undone = isinstance(module, nn.Sequential) or made(x).sum(1).sub(1).abs().max() < 0.01
     if kind == "classes":
@@ -128,6 +128,52 @@ def test_rows_are_read_by_their_values(module, made, kind, has_several, seed):
         )
         expected = made(x).float() if is_undone else made(x).softmax(1)
         assert torch.allclose(scores, expected, atol=1e-3)
+
+
+class TwoHeads(nn.Module):
+    """A head of logits, all within 0..1, and one that ends in a sigmoid, in any order of layers and outputs."""
+
+    def __init__(self, arrange, *, is_sigmoid_last=True, is_data_dependent=False):
+        super().__init__()
+        cls, box = nn.Linear(3, 5), nn.Sequential(nn.Linear(3, 4), nn.Sigmoid())
+        nn.init.constant_(cls.bias, 0.5)
+        cls.weight.data *= 0.1
+        for name, head in [("cls", cls), ("box", box)][:: 1 if is_sigmoid_last else -1]:
+            self.add_module(name, head)
+        self.arrange, self.is_data_dependent = arrange, is_data_dependent
+
+    def forward(self, x):
+        x = x.mean((2, 3))
+        if self.is_data_dependent:
+            x = x * float(x.abs().max() > 0)
+        return self.arrange(self.cls(x), self.box(x))
+
+
+@pytest.mark.parametrize("is_sigmoid_last", [True, False])
+@pytest.mark.parametrize("is_data_dependent", [True, False])
+@pytest.mark.parametrize(("arrange", "has_several"), [
+    (lambda logits, box: {"logits": logits, "box": box}, False),
+    (lambda logits, box: {"box": box, "logits": logits}, False),
+    (lambda logits, box: (logits, box), False),
+    (lambda logits, box: logits, False),  # the other head is for training
+    (lambda logits, box: {"logits": logits.sigmoid(), "box": box}, True),
+    (lambda logits, box: box, True),
+    (lambda logits, box: {"box": logits, "scores": box.clamp(0, 1)}, True),
+])  # fmt: skip
+def test_only_an_output_that_comes_from_a_sigmoid_is_of_independent_classes(
+    arrange, has_several, is_data_dependent, is_sigmoid_last
+):
+    torch.manual_seed(0)
+    model = TwoHeads(arrange, is_sigmoid_last=is_sigmoid_last, is_data_dependent=is_data_dependent)
+    x = numbers(5, 3, 8, 8)
+    with torch.no_grad():
+        answer = OutputReader("custom", None, model).read(model(x), (x,), 5)
+        assert answer.main.has_several == has_several
+        record = ms.predict(model, x, top=5)
+    explained = ms.explain(model, x[:1], target="1", method="integrated-gradients", receipt=False)
+    assert record.activation == ("sigmoid" if has_several else "softmax")
+    score = next(one.score for one in record.predictions[0].top if one.index == 1)
+    assert explained.probability == pytest.approx(score, abs=1e-5)
 
 
 def test_later_rows_are_read_as_the_first_are():

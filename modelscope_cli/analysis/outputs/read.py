@@ -29,7 +29,7 @@ from modelscope_cli.analysis.outputs.vectors import DepthMaps, Vectors
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import made_by_sigmoid
-from modelscope_cli.inputs.model_config import ConfiguredOutputs, configured_outputs, ends_in_sigmoid, yolo_of
+from modelscope_cli.inputs.model_config import ConfiguredOutputs, configured_outputs, yolo_of
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.naming import dtype_name, with_article
 
@@ -44,7 +44,7 @@ _FEW = 4  # values in a row that are as often numbers, such as an angle or a box
 # Why rows of scores are read as probabilities.
 _WHY = {
     "softmax": "probabilities, as no value is negative and each row sums to 1",
-    "sigmoid": "probabilities, as the model ends with a sigmoid",
+    "sigmoid": "probabilities, as they come from a sigmoid",
 }
 # Dimensions of the tensor that is read as each kind.
 _DIMENSIONS = {
@@ -146,7 +146,7 @@ class OutputReader:
             has_several = kind == "labels" or self._stated.has_several_labels or ending == "sigmoid"
             return ClassScores(logits_of(tensor, ending), ending, has_several)
         if kind == "segmentation":
-            return pixel_scores(tensor, _ending(self.module, tensor))
+            return pixel_scores(tensor, self._ending(path, tensor, args))
         if kind == "depth":
             return DepthMaps(tensor if tensor.ndim == 3 else tensor[:, 0])
         return Vectors(tensor)
@@ -183,7 +183,7 @@ class OutputReader:
             return "embedding", ""
         if tensor.shape[-2:] != image.shape[-2:] or (tensor.ndim > 3 and tensor.shape[2:] != image.shape[2:]):
             return "embedding", ""
-        return self._dense(tensor, image.shape[1], path)
+        return self._dense(tensor, image.shape[1], path, self._ending(path, tensor, args))
 
     def _values_of(self, path: str, tensor: Tensor, args: Any) -> str:
         """Return what rows of numbers are: `unit` vectors, probabilities of a `softmax` or `sigmoid`, or ``.
@@ -194,15 +194,26 @@ class OutputReader:
         if tensor.is_meta:
             return ""
         if path not in self._rows:
-            self._rows[path] = _values_in(
-                self.module, tensor.detach(), partial(made_by_sigmoid, self.module, args, path)
-            )
+            is_of_sigmoid = partial(made_by_sigmoid, self.module, args, path)
+            self._rows[path] = _values_in(tensor.detach(), is_of_sigmoid)
         return self._rows[path]
 
-    def _dense(self, tensor: Tensor, n_in: int, path: str) -> tuple[str, str]:
+    def _ending(self, path: str, tensor: Tensor, args: Any) -> str:
+        """Return `sigmoid` or `softmax` if a model ends in one, which gave the map of its first batch."""
+        last = next((m for m in reversed([*self.module.modules()]) if not [*m.children()]), self.module)
+        name = {"Sigmoid": "sigmoid", "Softmax": "softmax", "Softmax2d": "softmax"}.get(
+            type(last).__name__, ""
+        )
+        if name and path not in self._rows:
+            pixels = tensor.detach().movedim(1, -1).flatten(0, -2)
+            found = _values_in(pixels, partial(made_by_sigmoid, self.module, args, path))
+            self._rows[path] = name * (found == name)
+        return self._rows.get(path, "")
+
+    def _dense(self, tensor: Tensor, n_in: int, path: str, ending: str) -> tuple[str, str]:
         """Return the kind of a tensor as large as the image, which has `n_in` channels."""
         n_out = tensor.shape[1] if tensor.ndim > 3 else 1
-        kind, ending = type(self.module), _ending(self.module, tensor)
+        kind = type(self.module)
         if _SEGMENTERS.match(f"{kind.__module__}.{kind.__qualname__}".lower()):
             return "segmentation", f"{kind.__name__} is a model for segmentation"
         if ending and n_out != n_in:
@@ -265,7 +276,7 @@ def _masks_of_queries(leaves: Leaves) -> PixelScores | None:
     return PixelScores(shares.clamp_min(1e-12).log())
 
 
-def _values_in(module: nn.Module, rows: Tensor, is_of_sigmoid: Callable[[], bool]) -> str:
+def _values_in(rows: Tensor, is_of_sigmoid: Callable[[], bool]) -> str:
     """Return `unit`, `softmax`, `sigmoid` or `` for rows of numbers, `(N, C)`."""
     values, slack = rows.cpu().double(), 1e-5 + 8 * torch.finfo(rows.dtype).eps
     is_positive, has_sums = values >= 0, (values.sum(1) - 1).abs() < slack
@@ -274,17 +285,7 @@ def _values_in(module: nn.Module, rows: Tensor, is_of_sigmoid: Callable[[], bool
     is_softmax, is_unit, is_inside = torch.stack(checks).tolist()
     if rows.shape[1] > 1 and (is_softmax or is_unit):
         return "softmax" if is_softmax else "unit"
-    return "sigmoid" if is_inside and (ends_in_sigmoid(module) or is_of_sigmoid()) else ""
-
-
-def _ending(module: nn.Module, tensor: Tensor) -> str:
-    """Return `sigmoid` or `softmax` if the last layer of a model is one and the values are within 0..1; else ``."""
-    last = next((m for m in reversed([*module.modules()]) if not [*m.children()]), module)
-    name = {"Sigmoid": "sigmoid", "Softmax": "softmax", "Softmax2d": "softmax"}.get(type(last).__name__, "")
-    if not name:
-        return ""
-    least, most = torch.stack(tensor.detach().aminmax()).tolist()
-    return name if least >= 0 and most <= 1 else ""
+    return "sigmoid" if is_inside and is_of_sigmoid() else ""
 
 
 def _image_in(args: Any) -> Tensor | None:

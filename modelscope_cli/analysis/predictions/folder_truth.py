@@ -12,7 +12,6 @@ from torch import Tensor
 
 from modelscope_cli.analysis.outputs.target_spec import class_index
 from modelscope_cli.analysis.predictions.metrics import ClassNames
-from modelscope_cli.analysis.predictions.request import choose_activation
 from modelscope_cli.analysis.predictions.scores import is_undecided
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import UsageError
@@ -64,7 +63,7 @@ def _indices(subject: Subject, what: str, tell: Tell | None, n_classes: int) -> 
     """Return the class of each folder; empty if not all of them are labels."""
     truth, labels, files = read_truth(AUTO), subject.loaded.categories or (), subject.inputs.files
     subject.check_labels(n_classes)
-    if truth.may_hold(files, labels, choose_activation("auto", None, subject.loaded)):
+    if truth.may_hold(files, labels, "sigmoid" if subject.has_several() else "softmax"):
         return ClassNames(labels, n_classes).find(class_folders(files), truth.name)
     tell_no_truth(subject, n_classes, what, tell)
     return {}

@@ -93,10 +93,10 @@ def predict(
     )
     categories, limits = subject.loaded.categories, {"sigmoid": 0.5 if threshold is None else threshold}
     given_truth = given_truth and given_truth.taken_apart(categories)
-    activation = choose_activation(scores, threshold, subject.loaded, given_truth)
     names = subject.labels
     _compare_with(names, subject)
     subject.open()
+    activation = choose_activation(scores, threshold, subject.has_several(), given_truth)
     interventions = subject.bind().interventions
     record = PredictRecord(subject.run(), (), activation=activation, classes=0)
     reader = OutputReader.of(subject.loaded)

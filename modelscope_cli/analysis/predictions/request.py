@@ -2,7 +2,6 @@
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.truth import GivenTruth
-from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.refusals import check_range, check_word
 
 
@@ -16,15 +15,11 @@ def check_scoring(scores: str, threshold: float | None, top: int | None = None) 
 
 
 def choose_activation(
-    scores: str, threshold: float | None, loaded: LoadedModel, truth: GivenTruth | None = None
+    scores: str, threshold: float | None, has_several: bool, truth: GivenTruth | None = None
 ) -> str:
-    """Return `softmax` or `sigmoid`: as requested, else as the kind of output, the model's configuration or last
-    layer says, or a truth of several classes."""
-    from modelscope_cli.inputs.model_config import configured_outputs, ends_in_sigmoid
-
+    """Return `softmax` or `sigmoid`: as requested, else as the output says (`has_several`: see `ClassScores`), or a
+    truth of several classes."""
     if scores == "auto":
-        is_several = loaded.output_kind == "labels" or ends_in_sigmoid(loaded.module)
-        is_several |= configured_outputs(loaded.module).has_several_labels
-        scores = "sigmoid" if is_several or (truth is not None and truth.has_several) else "softmax"
+        scores = "sigmoid" if has_several or (truth is not None and truth.has_several) else "softmax"
     check_scoring(scores, threshold)
     return scores
