@@ -1,7 +1,6 @@
 """Attach to the layers of a model, run it, observe every call, and restore it."""
 
 import inspect
-import re
 import shlex
 import sys
 from collections import Counter
@@ -107,12 +106,6 @@ class ForwardError(CannotRunError):
         hint = f"modelscope {command} --help   shows how to give another input {options}"
         if (failed := failed_device(error)) is not None:
             reason, hint = failed
-        elif (found := re.search(r"\.shape\[(\d)\] to be equal to (\d+)", reason)) is not None:
-            dim, size = map(int, found.groups())  # of a program of torch.export
-            fitting = [*(input_shapes or ((),))[0]]
-            fitting[dim : dim + 1] = [size]
-            hint = f"--input-shape {','.join(map(str, fitting))}"
-            hint = f"--batch {size}" if dim == 0 and 1 in (size, len(input_shapes) - 1) else hint
         elif "on the same device" in reason:
             hint = "--device cpu   the model keeps or makes a tensor on another device than its input"
         elif reason.startswith("Expected more than 1 value per channel when training"):
@@ -124,8 +117,13 @@ class ForwardError(CannotRunError):
 def _other_shape(model: nn.Module, args: Arguments) -> str | None:
     """Return a hint for a model of images that was given another size than it was built for, or no image at all."""
     given = [tensor for _, tensor in tensors_in(args)]
-    if len(given) != 1:
+    exported: Any = getattr(model, "exported_shapes", ())  # of a program, which takes no others
+    if len(given) != 1 or len(exported) > 1:
         return None
+    if exported:
+        sizes = [size if type(size) is int else 1 for size in exported[0]]
+        is_of_one = sizes[0] == 1 and tuple(sizes[1:]) == given[0].shape[1:]
+        return "--batch 1" if is_of_one else f"--input-shape {','.join(map(str, sizes))}"
     if (taken := input_taken(model, 1)) is not None and taken.shape[1:] != given[0].shape[1:]:
         return f"--input-shape {'int64:' * (not taken.is_floating_point())}{','.join(map(str, taken.shape))}"
     if not 1 <= given[0].ndim <= 4 or not given[0].is_floating_point():

@@ -30,7 +30,7 @@ def configured_shape(module: nn.Module | None) -> Shape | None:
         return tuple(stated)
     exported: Any = getattr(module, "exported_shapes", ())
     if len(exported) == 1:
-        return tuple(exported[0])
+        return tuple(exported[0][1:])
     if (yolo := yolo_of(module)) is not None:
         return (yolo.yaml.get("channels", 3), *_yolo_size(yolo))
     cfg = _cfg(module)
@@ -211,11 +211,12 @@ def natural_shapes(
     times `(3, H, W)` for detection, `(N, features)` for a custom model that starts with a linear layer. The
     module's own configuration takes precedence.
     """
+    exported: Any = getattr(module, "exported_shapes", ())
+    if exported:
+        return tuple((first if type(first) is int else batch, *rest) for first, *rest in exported)
     stated = configured_shape(module)
     if stated is not None:
         return ((batch, *stated),)
-    if len(several := getattr(module, "exported_shapes", ())) > 1:
-        return tuple((batch, *shape) for shape in several)
     size = _natural_size(family, transforms, module)
     if family == "detection":
         return ((3, *size),) * batch

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from modelscope_cli.checkpoints.entries import TORCH_EXPORT
 from modelscope_cli.checkpoints.reading import read_contents
@@ -15,19 +14,17 @@ from modelscope_cli.checkpoints.tensors import file_sha256
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.plain_text import in_one_line
+from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
 from modelscope_cli.records.weights import KNOWN
 
-# Operators that compute otherwise in train mode, and the position of the argument that says so.
-_OF_TRAINING = {"aten.batch_norm.default": 5, "aten.dropout.default": 2}
+# Operators that compute otherwise in train mode: the positions of the argument that says so, and of one without
+# which they do not (running statistics, a probability).
+_OF_TRAINING = {"aten.batch_norm.default": (5, 3), "aten.dropout.default": (2, 1)}
 
 
-def load_program(path: Path, *, has_layers: bool = True) -> LoadedModel:
-    """Load a program of torch.export whose file holds nothing that runs when it is loaded.
-
-    Args:
-        has_layers: whether the modules that it was exported from are layers again; otherwise it is one graph.
-    """
+def load_program(path: Path) -> LoadedModel:
+    """Load a program of torch.export whose file holds nothing that runs when it is loaded."""
     contents = read_contents(path)
     safety = scan_file(path)
     if safety.rank != KNOWN:
@@ -42,13 +39,18 @@ def load_program(path: Path, *, has_layers: bool = True) -> LoadedModel:
         raise CannotRunError(message, f"modelscope weights {shlex.quote(str(path))}")
     try:
         program = torch.export.load(path)
-        module: Any = torch.export.unflatten(program) if has_layers else program.module()
     except Exception as error:  # of another version of torch, damaged, with operators that are not registered
         reason = in_one_line(error, 200)
         message = f"torch {torch.__version__} cannot load '{path}': {type(error).__name__}: {reason}"
         raise CannotRunError(message, "export it again with this version of torch") from error
     weights = WeightsInfo(str(path), path.name, "file", file_sha256(path))
-    loaded = described(module, ModelInfo("pt2", str(path), "ExportedProgram", weights))
+    loaded = with_layers(program, ModelInfo("pt2", str(path), "ExportedProgram", weights))
+    return replace(loaded, weights_file=path)
+
+
+def with_layers(program: Any, info: ModelInfo) -> LoadedModel:
+    """Return a program as a model with the layers it was exported from, on its device and in its dtype."""
+    module: Any = torch.export.unflatten(program)
     module.adapted = True  # else torch prints how other arguments differ from those of the export
     shapes = [
         tuple(node.meta["val"].shape)
@@ -56,14 +58,11 @@ def load_program(path: Path, *, has_layers: bool = True) -> LoadedModel:
         if node.name in program.graph_signature.user_inputs and isinstance(node.meta["val"], torch.Tensor)
     ]
     if all(type(size) is int for shape in shapes for size in shape[1:]):
-        module.exported_shapes = [shape[1:] for shape in shapes]  # read by `natural_shapes`
-    calls = ((node, _OF_TRAINING.get(str(node.target))) for node in program.graph.nodes)
-    layers = [node.name for node, at in calls if at is not None and node.args[at : at + 1] == (True,)]
-    message = f"exported in train mode: {', '.join(layers[:3])}; batch norms and dropout act as in training"
-    return replace(loaded, warnings=(Notice("pt2_train_mode", message),)) if layers else loaded
-
-
-def described(module: nn.Module, info: ModelInfo) -> LoadedModel:
-    """Return a program as a loaded model, on the device and in the dtype that it was exported with."""
+        # For `natural_shapes`; the first size is not a number if the program takes any batch
+        module.exported_shapes = shapes
+    kinds = ((node, _OF_TRAINING.get(str(node.target), ())) for node in program.graph.nodes)
+    module.in_train_mode = [node.name for node, at in kinds if at and all(node.args[n] for n in at)]
+    words = f"exported in train mode: {some(module.in_train_mode, 3)} computes as in training"
+    notices = (Notice("pt2_train_mode", words),) if module.in_train_mode else ()
     tensor = next((t for t in module.state_dict().values() if t.is_floating_point()), torch.empty(0))
-    return LoadedModel(module, info, tensor.device, tensor.dtype, "custom", transforms=None, categories=None)
+    return LoadedModel(module, info, tensor.device, tensor.dtype, "custom", None, None, warnings=notices)

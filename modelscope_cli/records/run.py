@@ -187,7 +187,7 @@ class WeightsInfo:
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """Which model was looked at. `source` is `zoo` (torchvision), `timm`, `hf` (transformers), `import` (the
-    user's code), `onnx` (a file that onnxruntime runs) or `object` (handed over in Python)."""
+    user's code), `onnx` (a file that onnxruntime runs), `pt2` (one of torch.export) or `object` (from Python)."""
 
     source: str
     name: str
@@ -197,7 +197,7 @@ class ModelInfo:
     @property
     def short_name(self) -> str:
         """The name for a title, without the folders of a user's file."""
-        return Path(self.name).name if self.source in ("import", "hf", "onnx") else self.name
+        return Path(self.name).name if self.source in ("import", "hf", "onnx", "pt2") else self.name
 
     @property
     def described(self) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError, quoted, with_nearest
+from modelscope_cli.models.weights_file import is_model_file
 from modelscope_cli.records.naming import with_article
 from modelscope_cli.shell.misnamed import has_name_of_image
 from modelscope_cli.shell.named_model import names_model
@@ -378,7 +379,7 @@ def _is_input(one: Parameter | None, word: str, is_first: bool) -> bool:
     if one is not None:
         return one.name in ("input_shape", "input")
     is_image = not is_first or has_name_of_image(word) or os.path.isdir(word)
-    return is_image and os.path.exists(word) and not names_model(word)
+    return is_image and os.path.exists(word) and not (names_model(word) or is_model_file(word))
 
 
 _ADVICE = re.compile(

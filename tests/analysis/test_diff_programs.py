@@ -264,6 +264,42 @@ def test_objects_of_python(file, tmp_path):
     assert (found.first_divergence, found.causes[0].kind) == ("conv3", "weights")
 
 
+def _in_train_mode(net):
+    net.train()
+
+
+def _with_another_weight(net):
+    net.conv3.weight[1, 2] += 0.5
+
+
+def _with_another_eps(net):
+    net.bn2.eps = 0.1
+
+
+def _with_another_activation(net):
+    net.act = nn.ReLU()
+
+
+@pytest.mark.parametrize(("change", "first", "causes"), [
+    (_in_train_mode, "bn1", [("training_mode", None)]),
+    (_with_another_weight, "conv3", [("weights", "conv3")]),
+    (_with_another_eps, "bn2", [("epsilon", "bn2")]),
+    (_with_another_activation, "act", None),
+])  # fmt: skip
+def test_what_a_program_changes_is_found_from_either_side(tmp_path, change, first, causes):
+    other = made()
+    with torch.no_grad():
+        change(other)
+    x = X.expand(2, -1, -1, -1) + torch.arange(2)[:, None, None, None]
+    torch.export.save(torch.export.export(other, (x,)), tmp_path / "net.pt2")
+    torch.export.save(torch.export.export(NET, (x,)), tmp_path / "a.pt2")
+    for a in (NET, str(tmp_path / "a.pt2")):
+        record = ms.diff(a, str(tmp_path / "net.pt2"), x)
+        assert record.first_divergence == first
+        if causes is not None and a is NET:
+            assert [(cause.kind, cause.layer) for cause in record.causes] == causes
+
+
 @pytest.mark.parametrize(("b", "keywords", "words"), [
     ("nowhere.onnx", {}, "no ONNX file"),
     ("net.onnx", {"b_dtype": "bfloat16"}, "an exported model"),

@@ -32,7 +32,7 @@ from modelscope_cli.analysis.comparison.folding import (
     fold,
 )
 from modelscope_cli.analysis.comparison.matching import Key, Matching
-from modelscope_cli.analysis.comparison.programs import ExportedProgramRun, OnnxProgram, modules_of
+from modelscope_cli.analysis.comparison.programs import OnnxProgram
 from modelscope_cli.analysis.comparison.variants import (
     Changed,
     apart,
@@ -144,13 +144,7 @@ def _training(a: Side, b: Side) -> Iterator[Cause]:
             )
             if (node.normalises_by_batch and has_statistics(node.module)) or is_dropout:
                 found.append((f"node '{node.name}' ({node.op_type})", node.module or None))
-    elif isinstance(b.program, ExportedProgramRun):
-        for node in b.program.module.graph.nodes:
-            text = str(node.target)
-            is_norm = "batch_norm" in text and len(node.args) > 5 and node.args[5] is True
-            is_dropout = "dropout" in text and len(node.args) > 2 and node.args[2] is True and node.args[1]
-            if (is_norm and has_statistics("".join(modules_of(node)[-1:]))) or is_dropout:
-                found.append((f"'{node.name}'", None))
+    found += [(f"'{name}'", None) for name in getattr(b.loaded.module, "in_train_mode", ())]
     for name, layer in found[:1]:
         message = f"B was exported in training mode: {name} of B is in training mode"
         yield Cause("training_mode", layer, message, "call model.eval() before the export")

@@ -227,7 +227,9 @@ class ModelComparison:
         tolerance, reason = choose_tolerance(
             self.tolerance,
             [dtype_name(model.dtype) for model in loaded],
-            has_other_kernels=program is not None or is_other,
+            has_other_kernels=program is not None
+            or is_other
+            or loaded[1].info.class_name == "ExportedProgram",
             is_quantised=are_quantised,
         )
         predictions = Predictions(loaded[0].categories or loaded[1].categories, inputs.files)
@@ -315,12 +317,14 @@ def _with_rounding(
 
 
 def _as_b_takes(python_inputs: PythonInputs, b: LoadedModel) -> PythonInputs:
-    """Return noise in the shape that an ONNX file states, where none was asked for."""
-    shape, request = getattr(b.module, "input_shape", None), python_inputs.request
+    """Return noise in the shape that an exported program states, where none was asked for."""
+    request, shapes = python_inputs.request, list(getattr(b.module, "exported_shapes", ()))
     is_set = not python_inputs.is_noise or python_inputs.named is not None or bool(request.shapes)
-    if is_set or shape is None or not isinstance(b.module, OnnxNet):
+    if isinstance(b.module, OnnxNet) and b.module.input_shape is not None:
+        shapes = [((b.module.model.inputs[0].shape or (None,))[0], *b.module.input_shape)]
+    if is_set or len(shapes) != 1:
         return python_inputs
-    batch = (b.module.model.inputs[0].shape or (None,))[0]
+    batch, *shape = shapes[0]
     sizes = (batch if isinstance(batch, int) else request.batch or 1, *shape)
     return replace(python_inputs, request=replace(request, shapes=(",".join(map(str, sizes)),)))
 

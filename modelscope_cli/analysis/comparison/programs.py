@@ -1,4 +1,4 @@
-"""What B may be instead of a model with layers: an ONNX file, or a program of torch.export."""
+"""What B may be instead of a model with the layers of A: an ONNX file, or a model with other names."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,15 +6,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
-from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.forward_passes import OutputStream
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
-from modelscope_cli.models.onnx_net import RESIZE, OnnxNet
-from modelscope_cli.plain_text import in_one_line
+from modelscope_cli.models.onnx_net import OnnxNet
 from modelscope_cli.records.diff import BY_WEIGHTS
 from modelscope_cli.records.run import Arguments
 
@@ -82,53 +79,6 @@ class OnnxProgram:
             yield group
 
 
-class ExportedProgramRun:
-    """The graph of a program of torch.export, run node by node."""
-
-    rule = "the modules that torch.export recorded"
-
-    def __init__(self, module: fx.GraphModule) -> None:
-        self.module = module
-        self.values = tuple(
-            Value(
-                node.name,
-                str(getattr(node.target, "__name__", node.target)).partition(".")[0],
-                modules_of(node),
-                tuple(one.name for one in node.all_input_nodes),
-                tuple(one for one in (*node.args, *node.kwargs.values()) if isinstance(one, float)),
-            )
-            for node in module.graph.nodes
-            if node.op == "call_function"
-        )
-        last = next(node for node in module.graph.nodes if node.op == "output")
-        self.outputs = tuple(node.name for node in last.all_input_nodes)
-
-    def run(self, args: Arguments, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
-        wanted = set(names)
-        runner = fx.Interpreter(self.module, garbage_collect_values=True)
-        if isinstance(args, dict):
-            named = [str(node.target) for node in self.module.graph.nodes if node.op == "placeholder"]
-            if set(args) - set(named):
-                message = f"B expects the inputs {', '.join(named)}, but A is given {', '.join(args)}"
-                raise CannotRunError(message, "give what was exported from A")
-            flat = [args.get(name) for name in named]
-        else:
-            flat = self.module.graph.process_inputs(*args)
-        runner.env, runner.args_iter = {}, iter(flat)
-        for node in self.module.graph.nodes:
-            try:
-                with torch.no_grad():
-                    made = runner.run_node(node)
-            except Exception as error:  # of its guards or of an operator
-                message = f"B: '{node.name}' of the program cannot be run: {in_one_line(error, 200)}"
-                raise CannotRunError(message, RESIZE) from error
-            runner.env[node] = made
-            if node.name in wanted and isinstance(made, Tensor):
-                yield node.name, made
-            for dead in runner.user_to_last_uses.get(node, ()):
-                del runner.env[dead]
-
-
 class LayersInOrder:
     """The innermost layers of a model that names them otherwise than A, in the order in which they first run.
 
@@ -162,22 +112,9 @@ class LayersInOrder:
 
 
 # What runs instead of layers.
-Program: TypeAlias = OnnxProgram | ExportedProgramRun | LayersInOrder
+Program: TypeAlias = OnnxProgram | LayersInOrder
 
 
 def program_of(module: nn.Module) -> Program | None:
-    """Return a module as a graph of values; None for one with layers, also if torch.ao has quantised it."""
-    if isinstance(module, OnnxNet):
-        return OnnxProgram(module)
-    is_exported = isinstance(module, fx.GraphModule) and any(
-        "nn_module_stack" in node.meta for node in module.graph.nodes
-    )
-    is_exported &= not any(type(one).__module__.startswith("torch.ao.") for one in module.modules())
-    return ExportedProgramRun(module) if is_exported else None  # type: ignore[arg-type]
-
-
-def modules_of(node: fx.Node) -> tuple[str, ...]:
-    """Return the modules that torch.export recorded for a node, outermost first."""
-    stack = node.meta.get("nn_module_stack") or {}
-    paths = (str(path).removeprefix("L['self']").lstrip(".") for path, _ in stack.values())
-    return tuple(path for path in paths if path)
+    """Return a module as a graph of values; None for one with layers."""
+    return OnnxProgram(module) if isinstance(module, OnnxNet) else None

@@ -14,7 +14,7 @@ from modelscope_cli.inputs.files import IMAGE_SUFFIXES
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.names import model_names
-from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import, is_program
+from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import, is_onnx, is_program
 from modelscope_cli.models.weights_file import is_model_file
 from modelscope_cli.records.run import invocation
 
@@ -121,11 +121,11 @@ def requests_of(
     """
     exported = a_named.model or str(a_named.checkpoint)
     other = b_named.model or str(b_named.checkpoint)
-    if is_program(exported) and (a_named.model is not None or not is_program(other)):
+    if is_onnx(exported) and (a_named.model is not None or not is_onnx(other)):
         message = f"'{exported}' is an exported model: give it as B, and as A the model it came from"
         words, swapped = invocation().argv or ("diff", exported, other), {exported: other, other: exported}
         words, note = tuple(swapped.get(word, word) for word in words), ""
-        if is_program(other):  # neither can be A in a run
+        if is_onnx(other):  # neither can be A in a run
             words, note = ("diff", exported, other), "   compares their weights"
         raise UsageError(message, shlex.join(("modelscope", *words)) + note)
     reason = "is a setting of models, and checkpoints without a model are compared as they are"

@@ -26,7 +26,7 @@ from modelscope_cli.inputs.batch import Inputs
 from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.architecture import Architecture, copied
 from modelscope_cli.models.check_request import check_request
-from modelscope_cli.models.exported import described, load_program
+from modelscope_cli.models.exported import load_program, with_layers
 from modelscope_cli.models.initialise import fill_from_checkpoint
 from modelscope_cli.models.load import load_model, load_skeleton, resolve_dtype
 from modelscope_cli.models.loaded import LoadedModel
@@ -109,7 +109,7 @@ def _as_module(side: Any) -> Any:
     kind, library = type(side).__name__, type(side).__module__.partition(".")[0]
     if kind == "ExportedProgram" and library == "torch":
         info = ModelInfo("object", kind, kind, WeightsInfo("object", "object", "handed over"))
-        return described(side.module(), info)
+        return with_layers(side, info)
     return side
 
 
@@ -174,7 +174,7 @@ def load_both(a: Source, b: Source, progress: Progress) -> tuple[LoadedModel, Lo
 def _loaded(side: Source) -> LoadedModel:
     assert not isinstance(side, WeightsFile)
     if isinstance(side, ModelRequest) and is_exported(side.model):
-        return load_program(Path(side.model), has_layers=False)
+        return load_program(Path(side.model))
     if isinstance(side, LoadedModel):
         return side
     if is_onnx(side.model):
