@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from modelscope_cli.records.check import Accuracy, DatasetEvidence
 from modelscope_cli.records.grads import ActivationGradient, ParameterGradient
+from modelscope_cli.records.predict import Share
 from modelscope_cli.records.run import Shape
 from modelscope_cli.records.stats import ActivationStats, BatchNormDrift, InputStats
 from modelscope_cli.records.summary import LayerShape, SummaryTotals
@@ -30,7 +31,7 @@ class BatchNormState:
         is_fresh: mean 0 and variance 1 in every channel, as initialised.
         batches: in train mode, that it has counted; 0 where it does not count.
         start_share: share of the initial variance in the running one, (1 - momentum)^batches over its mean; 0
-            where it does not count.
+            where it does not count, or where a variance is below (1 - momentum)^batches.
     """
 
     name: str
@@ -163,10 +164,14 @@ class TrainMode:
     Attributes:
         output_gap: |train - eval| / |eval| over the output of the first batch; None if their shapes differ
             (auxiliary heads, losses) or the output is zero.
+        images: those that ran.
+        right: share of the predictions that are right in train mode; None where the classes are not known.
     """
 
     batch_norm: tuple[BatchNormDrift, ...]
     output_gap: float | None
+    images: int = 0
+    right: Share | None = None
 
 
 @dataclass(frozen=True, slots=True)

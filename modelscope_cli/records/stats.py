@@ -40,7 +40,7 @@ def percent_of(key: str) -> Fraction:
 class BatchNormDrift(Row):
     """One batch norm in train mode: the batch statistics, and the running ones that it would use in eval mode.
 
-    Figures are over channels; with several batches, of their mean statistics.
+    Figures are over channels; those of several batches are of all their values.
 
     Attributes:
         momentum: share of the batch in the next running value, so that one batch moves the mean by `mean_gap` times

@@ -235,20 +235,54 @@ def _large_scores(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The running statistics of a batch norm do not match these images.
 
-    Measure: the larger of |batch mean - running mean| / running std and |ln(variance ratio)|
+    Measure: the larger of |batch mean - running mean| / running std and |ln(variance ratio)|; above 0.2 plus
+        2 / sqrt(images) where the statistics are mostly initial values, or fewer predictions are right with them
     Source: our measurement: at most 1.1 for a trained network on 1 to 10 of its images; 3 means a variance 20 times
         as large or as small
     Hint: check the preprocessing (--mean, --std, --size), or update the statistics on your data in train mode
     Why: in eval mode the output is shifted and scaled differently than the layers after it were trained on
     """
     assert evidence.train is not None
+    states = {norm.name: norm for norm in evidence.batch_norms}
+    less_right = _less_right(evidence)
+    unfit = []
     for row in evidence.train.batch_norm:
         spread = abs(math.log(row.var_ratio)) if row.var_ratio > 0 else math.inf
         value = max(row.mean_gap, spread)
-        if not value <= threshold:
+        is_told = less_right or states[row.name].start_share > _MOSTLY_INITIAL
+        if is_told and not value <= _SOME_DRIFT + 2 / math.sqrt(evidence.train.images):
+            unfit.append(row)
+        elif not value <= threshold:
             off = f"is {rounded(row.mean_gap)} std from the running mean"
             varies = f"is {rounded(row.var_ratio)}x the running variance"
             yield Sighting(label_of(row), value, f"the batch mean {off}; the batch variance {varies}")
+    if unfit:
+        first, *others = dict.fromkeys(row.name for row in unfit)
+        state, row = states[first], unfit[0]
+        words = "its running statistics do not fit these images"
+        if state.start_share > _MOSTLY_INITIAL and row.momentum:
+            covered = percent(1 - (1 - row.momentum) ** state.batches, 1)
+            words += f": momentum {row.momentum:g} x {state.batches} batches covers {covered} of the way"
+        least, most = rounded(row.var_ratio_min), rounded(row.var_ratio_max)
+        words += f"; the batch variance is {least}x to {most}x the running variance"
+        words += f"; also {some(others)}" if others else ""
+        yield Sighting(first, None, words + less_right)
+
+
+_MOSTLY_INITIAL = 0.5  # share of the initial values in running statistics
+_SOME_DRIFT = 0.2
+_FEWER_RIGHT = 0.2
+
+
+def _less_right(evidence: Evidence) -> str:
+    """Return in words by how much running statistics reduce the accuracy, beyond what chance explains."""
+    train = evidence.train.right if evidence.train else None
+    if train is None or evidence.accuracy is None:
+        return ""
+    of_eval = evidence.accuracy.right
+    if train.low <= of_eval.high or train.value - of_eval.value < _FEWER_RIGHT:
+        return ""
+    return f"; accuracy {percent(of_eval.value, 1)} in eval mode, {percent(train.value, 1)} in train mode"
 
 
 _FOREIGN = 100  # square of the inputs of a batch norm

@@ -7,6 +7,14 @@ import torch
 from tolerance import A_NETWORK, close
 from torch import Tensor, nn
 
+import modelscope_cli as ms
+from modelscope_cli.records.check import Accuracy
+from modelscope_cli.records.check_evidence import BatchNormState, Evidence, TrainMode
+from modelscope_cli.records.predict import Share
+from modelscope_cli.records.stats import BatchNormDrift
+from modelscope_cli.rules.registry import choose_rules
+from modelscope_cli.rules.rule import judge
+
 
 class Net(nn.Module):
     """Batch norm before and after a layer, its running statistics somewhere else than its input's."""
@@ -117,3 +125,52 @@ def test_a_frozen_batch_norm_that_still_moves_is_called_out(measure, unchanged, 
     )
     assert message.startswith(f"{said} running statistics")
     assert ", ".join(named) in message
+
+
+def settled(momentum, n_batches):
+    """Return a network whose batch norms have seen that many batches of the same kind."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        *(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8, momentum=momentum), nn.ReLU()),
+        *(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8, momentum=momentum), nn.Flatten(), nn.Linear(800, 4)),
+    )
+    for norm in (model[1], model[4]):
+        nn.init.normal_(norm.bias)
+    for _ in range(n_batches):
+        model(torch.randn(32, 3, 14, 14))
+    return model.eval()
+
+
+@pytest.mark.parametrize(("momentum", "n_batches", "covered"), [
+    *[(1e-4, 180, "1.8 %"), (1e-3, 100, "9.5 %"), (0.1, 5, "41.0 %")],
+    *[(0.1, 60, None), (0.01, 300, None), (0.3, 20, None), (None, 3, None)],
+])  # fmt: skip
+def test_statistics_that_have_not_arrived_are_one_finding(momentum, n_batches, covered):
+    findings = ms.check(settled(momentum, n_batches), torch.randn(40, 3, 14, 14), select="MS207").findings
+    assert [one.layer for one in findings] == (["1"] if covered else [])
+    for one in findings:
+        assert f"x {n_batches} batches covers {covered} of the way" in one.message
+        assert one.message.endswith("; also 4")
+
+
+def test_a_counter_of_another_training_is_not_believed():
+    model = settled(0.1, 60)
+    model[1].num_batches_tracked.fill_(2)
+    assert ms.check(model, torch.randn(40, 3, 14, 14), select="MS207").findings == ()
+
+
+@pytest.mark.parametrize(("n_eval", "n_train", "var_ratio", "is_told"), [
+    *[(15, 28, 4.0, True), (15, 40, 0.2, True)],
+    *[(30, 34, 4.0, False), (15, 28, 1.1, False), (36, 20, 4.0, False), (15, 19, 4.0, False)],
+])  # fmt: skip
+def test_less_accuracy_by_running_statistics_is_a_finding(n_eval, n_train, var_ratio, is_told):
+    drift = BatchNormDrift("bn", "BatchNorm2d", 1, 0, 8, 0.1, 0.1, var_ratio, var_ratio / 2, var_ratio * 2)
+    evidence = Evidence(
+        batch_norms=(BatchNormState("bn", 8, 0, 0, False),),
+        accuracy=Accuracy(Share.of(n_eval, 40), 40, 0.25, "a"),
+        train=TrainMode((drift,), 1.0, 40, Share.of(n_train, 40)),
+        is_real=True,
+    )
+    findings, _ = judge(choose_rules(["MS207"], []), {}, evidence)
+    told = f"accuracy {2.5 * n_eval:.1f} % in eval mode, {2.5 * n_train:.1f} % in train mode"
+    assert [one.message.endswith(told) for one in findings] == [True] * is_told

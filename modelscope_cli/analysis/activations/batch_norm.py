@@ -60,7 +60,9 @@ class BatchNormObserver(Observer):
 
 
 def _to_row(entry: _Entry) -> Deferred[BatchNormDrift]:
-    mean, variance = torch.stack(entry.means).mean(0), torch.stack(entry.variances).mean(0)
+    means = torch.stack(entry.means)
+    mean = means.mean(0)
+    variance = torch.stack(entry.variances).mean(0) + means.var(0, correction=0)
     return Deferred((mean, variance, entry.running_mean, entry.running_var), partial(_compared, entry))
 
 

@@ -303,13 +303,18 @@ class _Checkup:
 
     def _train(self) -> TrainMode:
         eval_output, _ = self._twice
-        batch_norms = BatchNormObserver()
+        batch_norms, right = BatchNormObserver(), RightPredictions()
         train_output: Tensor | None = None
+        n_images = 0
         with HookSession(self._model, [batch_norms], is_training=True) as session:
             for i, batch in enumerate(self._track(self._batches, "train mode")):
                 output = session.run(self._arguments(batch, True))
                 train_output = _main_double(output) if i == 0 else train_output
-        return TrainMode(batch_norms.rows()(), _gap(eval_output, train_output))
+                n_images += batch.n_images
+                main = _main_output(output)
+                if main is not None and self._right.share() and self._is_row_of_scores(output, batch):
+                    right.add(main, batch.truth(main.shape[1]))
+        return TrainMode(batch_norms.rows()(), _gap(eval_output, train_output), n_images, right.share())
 
     def _backward(self, forward: Forward) -> Backward:
         # The score of the predicted class always has a gradient; a confident cross-entropy has none.

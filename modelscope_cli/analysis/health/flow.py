@@ -183,6 +183,8 @@ def batch_norm_states(model: nn.Module) -> tuple[BatchNormState, ...]:
         module: Any = modules[name]
         batches = int(module.num_batches_tracked) if module.num_batches_tracked is not None else 0
         share = (1 - module.momentum) ** batches if batches and module.momentum else 0.0
+        if float(variance.min()) < 0.999 * share:  # then its counter is not that of its statistics
+            share = 0.0
         rows.append(
             BatchNormState(
                 name,
