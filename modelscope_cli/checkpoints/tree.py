@@ -358,16 +358,12 @@ def under(contents: Contents, key: str | None) -> Contents:
     if key is None:
         return contents
     flat = {tensor.name: tensor for tensor in contents.tensors}
-    laid_out = lay_out(flat, is_entry, renamed_entry, key, contents)
+
+    def is_entry(value: Any) -> bool:
+        return isinstance(value, TensorEntry)
+
+    laid_out = lay_out(flat, is_entry, lambda name, entry: replace(entry, name=name), key, contents)
     return replace(contents, tensors=laid_out.tensors, note=laid_out.note)
-
-
-def is_entry(value: Any) -> bool:
-    return isinstance(value, TensorEntry)
-
-
-def renamed_entry(name: str, entry: TensorEntry) -> TensorEntry:
-    return replace(entry, name=name)
 
 
 def describe(value: Any, is_tensor: IsTensor, limit: int = _MAX_INSIDE) -> str:

@@ -122,6 +122,8 @@ def _other_shape(model: nn.Module, args: Arguments) -> str | None:
         return None
     if exported:
         sizes = [size if type(size) is int else 1 for size in exported[0]]
+        if tuple(sizes) == given[0].shape:
+            return None
         is_of_one = sizes[0] == 1 and tuple(sizes[1:]) == given[0].shape[1:]
         return "--batch 1" if is_of_one else f"--input-shape {','.join(map(str, sizes))}"
     if (taken := input_taken(model, 1)) is not None and taken.shape[1:] != given[0].shape[1:]:

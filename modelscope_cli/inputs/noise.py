@@ -84,7 +84,8 @@ def open_noise(
         specs = _typed_specs(request, target.family, transforms, module)
     else:
         shapes = natural_shapes(target.family, transforms, module, request.batch or 1)
-        specs = [ShapeSpec(shape) for shape in _resized(shapes, request.size)]
+        dtypes = getattr(module, "exported_dtypes", None) or [None] * len(shapes)
+        specs = [ShapeSpec(*one) for one in zip(_resized(shapes, request.size), dtypes, strict=True)]
         taken = _by_trial(target.family, module, shapes) if request.size is None else None
         if taken is not None:
             specs, tried = [taken], (f"input: {taken}, found by trial; --input-shape sets another",)

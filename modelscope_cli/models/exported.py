@@ -14,12 +14,13 @@ from modelscope_cli.checkpoints.tensors import file_sha256
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.plain_text import in_one_line
-from modelscope_cli.records.naming import some
+from modelscope_cli.records.naming import dtype_name, some
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
 from modelscope_cli.records.weights import KNOWN
 
 # Operators that compute otherwise in train mode: the positions of the argument that says so, and of one without
 # which they do not (running statistics, a probability).
+_SIDE = 224  # where the program takes any
 _OF_TRAINING = {"aten.batch_norm.default": (5, 3), "aten.dropout.default": (2, 1)}
 
 
@@ -52,14 +53,16 @@ def with_layers(program: Any, info: ModelInfo) -> LoadedModel:
     """Return a program as a model with the layers it was exported from, on its device and in its dtype."""
     module: Any = torch.export.unflatten(program)
     module.adapted = True  # else torch prints how other arguments differ from those of the export
-    shapes = [
-        tuple(node.meta["val"].shape)
+    inputs = [
+        node.meta["val"]
         for node in program.graph.nodes
         if node.name in program.graph_signature.user_inputs and isinstance(node.meta["val"], torch.Tensor)
     ]
-    if all(type(size) is int for shape in shapes for size in shape[1:]):
-        # For `natural_shapes`; the first size is not a number if the program takes any batch
-        module.exported_shapes = shapes
+    # For noise; the first size is not a number if the program takes any batch
+    module.exported_shapes = [
+        (*one.shape[:1], *(size if type(size) is int else _SIDE for size in one.shape[1:])) for one in inputs
+    ]
+    module.exported_dtypes = [None if one.is_floating_point() else dtype_name(one.dtype) for one in inputs]
     kinds = ((node, _OF_TRAINING.get(str(node.target), ())) for node in program.graph.nodes)
     module.in_train_mode = [node.name for node, at in kinds if at and all(node.args[n] for n in at)]
     words = f"exported in train mode: {some(module.in_train_mode, 3)} computes as in training"

@@ -106,6 +106,14 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "two": program(),
         "train": torch.export.export(small().train(), (X,), dynamic_shapes=batch),
         "pair": torch.export.export(Pair().eval(), (X, torch.ones(2, 5))),
+        "codes": torch.export.export(
+            nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 3)), (torch.ones(2, 5).long(),)
+        ),
+        "sizes": torch.export.export(
+            nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU()),
+            (X[:, :1],),
+            dynamic_shapes=({0: torch.export.Dim.AUTO, 2: torch.export.Dim.AUTO, 3: torch.export.Dim.AUTO},),
+        ),
     }
     for name, one in programs.items():
         torch.export.save(one, folder / f"{name}.pt2")
@@ -138,6 +146,8 @@ def test_a_program_is_summarised_and_checked_with_its_own_input(exported: Path) 
     assert ms.summary(str(exported / "two.pt2")).run.input.shape == ((2, 3, 12, 12),)
     assert not ms.check(str(exported / "any.pt2"), X).findings
     assert [row.name for row in ms.stats(str(exported / "pair.pt2")).layers][-1] == "fc"
+    assert ms.stats(str(exported / "codes.pt2")).run.input.shape == ((2, 5),)
+    assert ms.stats(str(exported / "sizes.pt2")).run.input.shape == ((1, 1, 224, 224),)
 
 
 @pytest.mark.parametrize(("file", "keywords", "words", "hint"), [
