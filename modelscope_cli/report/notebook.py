@@ -95,7 +95,12 @@ def plot(record: Any, file: str | PathLike[str] | None, picture: str | None) -> 
 def _draw(record: Any, picture: str | None) -> Any:
     figures = view_of(record).figures
     if not figures:
-        raise UsageError(f"{record.command} does not draw figures", "record.to_rows()")
+        hint = (
+            "record.to_rows()"
+            if record.command not in ("explain", "featuremaps")
+            else "record.save('folder')"
+        )
+        raise UsageError(f"{record.command} does not draw figures", hint)
     if picture is not None and picture not in figures:
         near = nearest(picture, figures)
         message = f"'{picture}' is not a figure of {record.command}" + (f": {near}" if near else "")

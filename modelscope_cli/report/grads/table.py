@@ -8,6 +8,7 @@ from modelscope_cli.records.grads import (
     ActivationGradient,
     GradsRecord,
     ParameterGradient,
+    is_judged,
     layer_with_zero_input,
 )
 from modelscope_cli.records.naming import counted, output_label_of, some
@@ -97,13 +98,21 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
     marks = [row.mark for row in rows if row.mark]
     most, least = record.thresholds.exploding, record.thresholds.vanishing
     limits = {"vanishing": f"below {least:g}", "exploding": f"above {most:g}"}
-    unjudged = "; biases and norms are not judged" * (rows is record.parameters)
+    weights = (
+        [row for row in record.parameters if is_judged(row.shape)] if rows is record.parameters else rows
+    )
+    unjudged = "; biases and norms are not judged" * (len(weights) < len(rows))
     for mark in dict.fromkeys(marks):
         limit = limits.get(mark)
+        what = (
+            counted(len(weights), "weight" if unjudged else "gradient")
+            if limit
+            else counted(len(rows), "gradient")
+        )
         why = (
             f": their |g| is {limit} times the one at the output{unjudged}" if limit else _cause(record, mark)
         )
-        facts.append((mark, f"{marks.count(mark)} of {counted(len(rows), 'gradient')}{why}"))
+        facts.append((mark, f"{marks.count(mark)} of {what}{why}"))
     facts += drift_facts(record.batch_norm)
     facts += hook_facts(record.hooks)
     facts += not_called_facts(record.not_called)

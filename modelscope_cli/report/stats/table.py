@@ -46,7 +46,9 @@ def dead_fact(record: StatsRecord) -> tuple[str, str]:
 
 def _most(rows: Sequence[ActivationStats]) -> str:
     worst = max(rows, key=lambda row: (row.dead_channels or 0) / (row.channels or 1))
-    return f", most in {output_label_of(worst)} ({worst.dead_channels} of {worst.channels})"
+    indices = worst.dead_indices or ()
+    which = f": channel{'s' * (len(indices) > 1)} {some(map(str, indices), 5)}" * bool(indices)
+    return f", most in {output_label_of(worst)} ({worst.dead_channels} of {worst.channels}{which})"
 
 
 def non_finite_fact(record: StatsRecord) -> Iterator[tuple[str, str]]:
