@@ -123,15 +123,12 @@ def _said(contents: Contents, identified: Identified) -> str | None:
     return None
 
 
-# Formats that hold a program, in words.
-_PROGRAMS = {TORCH_SCRIPT: "a TorchScript archive", TORCH_EXPORT: "a program of torch.export"}
-
-
 def _not_recognised(path: Path, identified: Identified, contents: Contents) -> ModelscopeError:
     file = shlex.quote(str(path))
-    if contents.format in _PROGRAMS and not identified.candidates:
-        kind_of_program = _PROGRAMS[contents.format]
-        message = f"'{path}' is {kind_of_program}: loading it can run code inside it, so it is not loaded"
+    if contents.format in (TORCH_SCRIPT, TORCH_EXPORT) and not identified.candidates:
+        message = (
+            f"'{path}' is a program of {contents.format}: loading it can run its code, so it is not loaded"
+        )
         advice = "give the Python module that it was made from, as FILE.py:NAME"  # no hook reaches into TorchScript
         if contents.format == TORCH_EXPORT:
             advice = "a copy that ends in .pt2 is scanned and then run"

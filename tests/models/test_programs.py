@@ -92,7 +92,7 @@ def test_the_file_of_a_script_is_named_and_not_run(tmp_path: Path) -> None:
         warnings.simplefilter("ignore")
         torch.jit.save(scripted(), path)
     assert ms.weights(path).format.startswith("TorchScript")
-    with pytest.raises(CannotRunError, match="a TorchScript archive") as caught:
+    with pytest.raises(CannotRunError, match="a program of TorchScript") as caught:
         ms.summary(str(path))
     assert "the Python module that it was made from" in (caught.value.hint or "")
 

@@ -250,7 +250,7 @@ def featuremaps(
         subject.progress.note(said)
     rows = [exhibit.record for exhibit in exhibits]
     if not any(row.shown for row in rows):
-        raise nothing_to_draw(rows, never, attention, subject.loaded.info.name)
+        raise nothing_to_draw(rows, never, attention)
     record = FeatureMapsRecord(
         run=subject.run(),
         maps=tuple(rows),

@@ -259,9 +259,7 @@ def value_ranges(several: Sequence[Tensor | None]) -> list[tuple[float, float] |
     return ranges
 
 
-def nothing_to_draw(
-    rows: Sequence[FeatureMap], never: Sequence[str], is_attention: bool, model: str
-) -> CannotRunError:
+def nothing_to_draw(rows: Sequence[FeatureMap], never: Sequence[str], is_attention: bool) -> CannotRunError:
     """Return the error that says why no output can be drawn."""
     if rows:
         first = rows[0]
