@@ -14,6 +14,7 @@ from modelscope_cli.report.sheet import Column, Layout, Sheet, field_columns, fi
 
 _FAR = 1e3  # times the standard deviation of the first layer, from which it is told
 # Layers that only pass on what others output, flattened or not.
+_MOST_NAMED = 5  # dead channels of a layer
 _PASSING = ("Flatten", "Unflatten", "Dropout", "Identity")
 
 
@@ -47,7 +48,8 @@ def dead_fact(record: StatsRecord) -> tuple[str, str]:
 def _most(rows: Sequence[ActivationStats]) -> str:
     worst = max(rows, key=lambda row: (row.dead_channels or 0) / (row.channels or 1))
     indices = worst.dead_indices or ()
-    which = f": channel{'s' * (len(indices) > 1)} {some(map(str, indices), 5)}" * bool(indices)
+    is_few = 0 < len(indices) <= _MOST_NAMED
+    which = f": channel{'s' * (len(indices) > 1)} {', '.join(map(str, indices))}" * is_few
     return f", most in {output_label_of(worst)} ({worst.dead_channels} of {worst.channels}{which})"
 
 
