@@ -129,6 +129,7 @@ class ParameterFacts:
         was_alike, is_alike: whether all its rows were the same at first, and are now; None for fewer than two
             rows.
         was_loaded: whether load_state_dict has set it.
+        is_unused: its layer ran, but no loss depended on its values, also not through `detach()`.
     """
 
     requires_grad: bool
@@ -140,6 +141,7 @@ class ParameterFacts:
     was_alike: bool | None
     is_alike: bool | None
     was_loaded: bool = False
+    is_unused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from modelscope_cli.watching.parameters import (
     sample_of,
 )
 from modelscope_cli.watching.source_location import place_of_caller
+from modelscope_cli.watching.uses import Uses
 
 _LENGTHS = "total_steps", "T_max", "total_iters"  # attributes of torch's schedules
 _TEACHER = 4  # tensors
@@ -79,6 +80,7 @@ class Bookkeeper:
         self._filled: dict[int, weakref.ref[Tensor]] = {}  # by load_state_dict
         self._known: dict[int, tuple[weakref.ref[Tensor], _Known]] = {}
         self._schedules: list[tuple[weakref.ref[LRScheduler], str | None]] = []
+        self.uses = Uses()
         self._last: dict[str, Cycle] = {}  # of the optimizer that stepped last, by the line that created it
 
     @contextmanager
@@ -223,6 +225,12 @@ class Bookkeeper:
         for parameter in root.parameters() if root is not None else ():
             self._look(parameter)
 
+    def follow_uses(self) -> None:
+        """Follow the parameters that an optimizer holds and that have had no gradient, to the next loss."""
+        held = set(map(id, self.held()))
+        own = [p for _, _, p in self._parameters() if id(p) in held and p.requires_grad]
+        self.uses.follow(p for p in own if not self._look(p).has_gradient)
+
     def held(self) -> list[Tensor]:
         """Return the parameters of every existing optimizer."""
         return [p for cycle in self._cycles.values() for p in cycle.held()]
@@ -268,6 +276,7 @@ class Bookkeeper:
                     was_alike=was_alike,
                     is_alike=is_alike if was_alike else was_alike,
                     was_loaded=self._filled.get(id(parameter), lambda: None)() is parameter,
+                    is_unused=not state.has_gradient and self.uses.is_unused(parameter),
                 ),
             )
 

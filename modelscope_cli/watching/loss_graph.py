@@ -19,15 +19,8 @@ _ROWS_KEPT = {"Squeeze", "Split", "SplitWithSizes", "Slice", "Chunk", "ToCopy", 
 _OF_ROWS = {"Addmm", "Mm"}  # linear layers, with one row a sample
 _ELEMENTWISE = _BY_PLACE | {"Relu", "Gelu", "Silu", "Tanh", "Sigmoid", "NativeDropout"}
 _SHARES, _SUMS = {"Softmax", "LogSoftmax"}, {"Sum", "Logsumexp"}
-_TO_BE_SMALL = {
-    "NllLoss",
-    "NllLoss2D",
-    "MseLoss",
-    "SmoothL1Loss",
-    "HuberLoss",
-    "BinaryCrossEntropy",
-    "BinaryCrossEntropyWithLogits",
-}
+_CROSS_ENTROPIES = {"NllLoss", "NllLoss2D", "BinaryCrossEntropy", "BinaryCrossEntropyWithLogits"}
+_TO_BE_SMALL = _CROSS_ENTROPIES | {"MseLoss", "SmoothL1Loss", "HuberLoss"}
 _TO_BE_LARGE = {"LogSoftmax", "LogSigmoid"}
 _SCORES = *_TO_BE_LARGE, "Overlap", "Cosine"
 _WRONG = {(kind, True) for kind in _TO_BE_SMALL} | {(kind, False) for kind in _SCORES}
@@ -37,21 +30,8 @@ _GROWING = ("Mul", "Pow", "Exp")
 _BOUNDS, _SCALED_RATIO = ("Minimum", "Maximum"), ("Mul", "Neg", "Clamp")
 _KEPT = ("Clone", "Expand", "ClampMin")
 _PROBABILITIES = ("Sigmoid", "Softmax")
-_PLAIN = {
-    "Add",
-    "Sub",
-    "Mean",
-    "Sum",
-    "View",
-    "UnsafeView",
-    "Squeeze",
-    "Unsqueeze",
-    "ToCopy",
-    "Clone",
-    "Alias",
-    "Cat",
-    "Stack",
-}
+_PLAIN = {"Add", "Sub", "Mean", "Sum", "ToCopy", "Clone", "Alias", "Cat", "Stack"}
+_PLAIN |= {"View", "UnsafeView", "Squeeze", "Unsqueeze"}
 _PICKS = ("Gather", "Index", "Select")
 _ADDED = {"Add", "Sub", "Rsub", "Mul", "Sum", "Mean", "Pow"}
 _MOVED = {"View", "UnsafeView", "Slice", "Select", "Squeeze", "Transpose", "Permute", "Clone"}

@@ -13,16 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from modelscope_cli.records.watch import (
-    BROADCAST,
-    COLLAPSED,
-    NEGATED,
-    POLICY,
-    RETURN_FALLS,
-    SUMMED,
-    UNRELATED,
-    WRONG_SIGN,
-)
+from modelscope_cli.records import watch as events
 from modelscope_cli.watching.exchanged_rows import unrelated_outputs
 from modelscope_cli.watching.loss_graph import (
     Term,
@@ -66,21 +57,22 @@ class LossHistory:
         """Take the loss of a step, and yield `(kind, message)` of likely faults if it is written by hand."""
         terms = terms_from(loss.grad_fn)  # walked once
         if (n := summed_over(loss)) > 1:
-            yield SUMMED, f"the loss is a sum over {n:,} values, so its gradients are that many times larger"
+            words = f"the loss is a sum over {n:,} values, so its gradients are that many times larger"
+            yield events.SUMMED, words
         if has_negative_part(terms):
-            yield NEGATED, "a criterion is subtracted from the loss"
+            yield events.NEGATED, "a criterion is subtracted from the loss"
         if (shapes := broadcast_in(loss)) is not None:
             prediction, difference = shapes
             words = f"a prediction of shape {prediction} is compared with a target and broadcast"
-            yield BROADCAST, f"{words}: the difference has {difference}"
+            yield events.BROADCAST, f"{words}: the difference has {difference}"
         if (factor := wrong_factor(terms)) is not None:
             if factor in self.factors:
-                yield WRONG_SIGN, "each step increases the value that it should decrease"
+                yield events.WRONG_SIGN, "each step increases the value that it should decrease"
             self.factors.add(factor)
         self.n += 1
         if self.n <= _FEWEST and has_no_bound(loss):
             words = "the logarithm of a scale, such as a variance or a Jacobian, has the wrong sign"
-            yield WRONG_SIGN, f"{words} in the loss, which has no lower bound"
+            yield events.WRONG_SIGN, f"{words} in the loss, which has no lower bound"
         if (divergence := divergence_in(terms)) is not None:
             self.divergences.append(divergence[1])
         yield from self._see_policy(terms)
@@ -99,20 +91,21 @@ class LossHistory:
             if (sign := _strongest(slopes, dict(_named(frame, _ADVANTAGE)))) is not None:
                 self.are_against.append(sign[0] > _PROPORTIONAL)
                 if len(self.are_against) >= _FEWEST and all(self.are_against):
-                    yield WRONG_SIGN, f"the loss lowers the probability of actions with a higher `{sign[1]}`"
+                    words = f"the loss lowers the probability of actions with a higher `{sign[1]}`"
+                    yield events.WRONG_SIGN, words
         if is_policy:
-            yield POLICY, "the loss is a policy gradient"
+            yield events.POLICY, "the loss is a policy gradient"
 
     def at_end(self, models: Sequence[WatchedModel]) -> Iterator[tuple[str, str]]:
         """Yield what the run shows as a whole."""
         if (unrelated := unrelated_outputs(models)) is not None:
-            yield UNRELATED, unrelated
+            yield events.UNRELATED, unrelated
         half = [float(one) for one in self.divergences[len(self.divergences) // 2 :]]
         if len(half) >= _RECORDS and max(half) < _NO_INFORMATION and half[-1] <= 2 * half[0]:
             words = (
                 f"the posterior equals the prior for every sample: their KL divergence is {half[-1]:.2g} nats"
             )
-            yield COLLAPSED, f"{words}, so the latent carries no information about the input"
+            yield events.COLLAPSED, f"{words}, so the latent carries no information about the input"
         n = len(self.are_lowered)
         changes = {name: _change(sums) for name, sums in self.rewards.items() if len(sums) == n >= _RECORDS}
         lowest = min(changes, key=lambda name: changes[name], default="")
@@ -121,7 +114,7 @@ class LossHistory:
             sums = self.rewards[lowest]
             first, last = statistics.fmean(sums[: n // 2]), statistics.fmean(sums[-3:])
             words = f"the loss lowers the probability of actions with a higher `{lowest}`, whose sum falls"
-            yield RETURN_FALLS, f"{words} from {first:.3g} to {last:.3g}"
+            yield events.RETURN_FALLS, f"{words} from {first:.3g} to {last:.3g}"
 
 
 def _named(frame: FrameType, pattern: re.Pattern[str]) -> Iterator[tuple[str, Tensor]]:

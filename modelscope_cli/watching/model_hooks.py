@@ -63,6 +63,7 @@ _MOST_PASSES = 512  # recorded for one step, for models that are never stepped
 _ROUGH, _LOOKED_AT = 1.5, 64  # times; samples
 _NEARLY_ALL = 0.9  # of the input of a dropout
 _MOST_SPREADS = 4  # passes of a step whose outputs are compared row by row
+_FOLLOWED = range(2, 12)  # backward passes before a pass in which unused parameters are looked for
 _MOST_EVALUATED = 16  # recorded in evaluation mode: most such passes are validation without no_grad
 
 
@@ -108,6 +109,7 @@ class PassWatch:
             stack.callback(self.unhook)
             stack.callback(self._functional.switch, False)
             stack.callback(self.tape.drop)
+            stack.callback(self._bookkeeper.uses.stop)
             yield
 
     def hook(self) -> None:
@@ -216,9 +218,12 @@ class PassWatch:
             return  # another model, or a module around a watched one
         if not now.open:
             self._settle()
+            self._bookkeeper.uses.stop()
             can_record_functions = self._functional.begin()
             flagged, is_recorded = self._begin_pass(module, args)
             model = flagged if is_recorded else None
+            if flagged is not None and can_record_functions and self._losses.n_backward in _FOLLOWED:
+                self._bookkeeper.follow_uses()
             now.begin(flagged, model, is_recorded and can_record_functions, sys._getframe(3))
             root = peel(module)
             now.is_training, found = root.training, self._registry.find(root)

@@ -8,16 +8,8 @@ from typing import Any
 import torch
 
 from modelscope_cli.hooks.fetch import Deferred, joined
-from modelscope_cli.records.training_facts import (
-    BETWEEN,
-    GRADIENT,
-    INPUT,
-    LOSS,
-    OUTPUT,
-    PARAMETER,
-    UNSEEN,
-    Birth,
-)
+from modelscope_cli.records import training_facts as births
+from modelscope_cli.records.training_facts import Birth
 from modelscope_cli.watching.finite_flags import (
     BEGUN,
     CALLED,
@@ -83,10 +75,10 @@ def look_back(model: WatchedModel, registry: ModelRegistry) -> None:
     ranges = read([mark.range for mark in marks])
     first = None
     for mark, ends in zip(marks, ranges, strict=True):
-        is_mask = mark.what == INPUT and ends[1] < math.inf  # an input that goes down to -inf
+        is_mask = mark.what == births.INPUT and ends[1] < math.inf  # an input that goes down to -inf
         if first is None and not is_mask and not is_finite(ends):
             first = mark.what, mark.name, mark.call
-    order = {mark.name: place for place, mark in enumerate(marks) if mark.what == OUTPUT}
+    order = {mark.name: place for place, mark in enumerate(marks) if mark.what == births.OUTPUT}
     model.suspects = Suspects(first, order)
 
 
@@ -94,10 +86,10 @@ def _marks(model: WatchedModel, registry: ModelRegistry) -> Iterator[_Mark]:
     root = model.root()
     for parameter_name, parameter in root.named_parameters() if root is not None else ():
         if (ends := range_of(parameter, _SAMPLE)) is not None:
-            yield _Mark(PARAMETER, parameter_name, 0, ends)
+            yield _Mark(births.PARAMETER, parameter_name, 0, ends)
     now = ForwardPass()
     for entry in model.flags.trace:
-        kind, call = OUTPUT, 0
+        kind, call = births.OUTPUT, 0
         name: str | None = None
         if entry.what == BEGUN:
             now = ForwardPass()
@@ -108,9 +100,9 @@ def _marks(model: WatchedModel, registry: ModelRegistry) -> Iterator[_Mark]:
         elif entry.what == ENTERED:
             around = now.open[-1] if now.open else None
             if around is None or around.name is None:
-                kind, name = INPUT, ""
+                kind, name = births.INPUT, ""
             else:
-                kind, name, call = BETWEEN, around.name, around.index
+                kind, name, call = births.BETWEEN, around.name, around.index
             now.enter(module, None if is_wrapper(module) else registry.name_in(model, module))
         elif (call_left := now.leave(module)) is not None and (
             call_left.is_innermost or not is_wrapper(module)
@@ -144,16 +136,18 @@ def find_birth(
     for model in (*trained, *others):
         if model.suspects is not None and model.suspects.first is not None:
             kind, name, call = model.suspects.first
-            if kind == PARAMETER and model.has_missed:  # since an unknown step
-                return Birth(UNSEEN, step, model.label, "", 0)
-            return Birth(kind, max(step - 1, 0) if kind == PARAMETER else step, model.label, name, call)
+            if kind == births.PARAMETER and model.has_missed:  # since an unknown step
+                return Birth(births.UNSEEN, step, model.label, "", 0)
+            return Birth(
+                kind, max(step - 1, 0) if kind == births.PARAMETER else step, model.label, name, call
+            )
     if any(not model.is_followed for model in trained):
-        return Birth(UNSEEN, step, trained[0].label, "", 0)
+        return Birth(births.UNSEEN, step, trained[0].label, "", 0)
     if not is_loss_finite:
         traced = [model for model in (*trained, *others) if model.flags.trace]
-        return Birth(LOSS, step, traced[0].label, "", 0) if traced else None
+        return Birth(births.LOSS, step, traced[0].label, "", 0) if traced else None
     model = next(one for one in trained if one.label in spoilt)
-    return Birth(GRADIENT, step, model.label, _nearest_to_loss(model, spoilt[model.label]), 0)
+    return Birth(births.GRADIENT, step, model.label, _nearest_to_loss(model, spoilt[model.label]), 0)
 
 
 def _nearest_to_loss(model: WatchedModel, parameters: list[str]) -> str:

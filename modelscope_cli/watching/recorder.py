@@ -200,6 +200,7 @@ class Recorder:
     def _begin_step(self, optimizer: Optimizer) -> None:
         for label in self._unheld if has_no_gradients(optimizer) else ():
             self.guard.tell_once(UNHELD, f"{label}: its loss reaches no parameter of an optimizer")
+        self.bookkeeper.uses.stop()
         self.bookkeeper.take_over(optimizer)
         clock = self.clocks.of(optimizer)
         is_due = self._is_due(clock)
@@ -385,6 +386,7 @@ class Recorder:
         self.guard(self._finish_backward)
 
     def _prepare_backward(self, tensors: Any, leaves: Sequence[Tensor] = ()) -> None:
+        self.bookkeeper.uses.see(tensors)
         if not (self._has_stepped or self._inferred.is_of_modules or self._only or self.registry.is_closed):
             self._look_for_tensors(leaves or graph_leaves(tensors))
         self.settle()

@@ -182,8 +182,8 @@ class Cut(Net):
 
 
 @pytest.mark.parametrize(("how", "code", "layer", "words"), [
-    ("under no_grad", "MS715", "trunk.weight", "torch.no_grad()"),
-    ("detached", "MS715", "trunk.weight", "the loss does not depend on it"),
+    ("under no_grad", "MS715", "trunk.weight", "no_grad()"),
+    ("detached", "MS715", "trunk.weight", "it stops between its layer and the loss"),
     ("not called", "MS716", "trunk.weight", "is never used"),
 ])  # fmt: skip
 def test_layers_that_the_loss_does_not_reach(recorded, how, code, layer, words):

@@ -108,7 +108,8 @@ def _advice(case: Case, found: Found, follows: str | None) -> str:
 
 def is_certain(code: str) -> bool:
     """Tell whether a rule is about what the script does wrong in any case, whether or not the model learns."""
-    return any(rule.code == code and rule.link <= Link.WIRING for rule in RULES)
+    unused = "MS716"  # which costs nothing but memory
+    return any(rule.code == code != unused and rule.link <= Link.WIRING for rule in RULES)
 
 
 def _may_have_begun(case: Case) -> bool:

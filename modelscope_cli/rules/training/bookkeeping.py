@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted, percent
 from modelscope_cli.records.training_facts import OptimizerFacts
-from modelscope_cli.records.watch import ACTIVE, LOOSE, UNHELD, UNLOADED, ParameterFacts, WatchedParameter
-from modelscope_cli.rules.training.progress import MIN_STEPS, scale_of
+from modelscope_cli.records.watch import ACTIVE, LOOSE, UNHELD, UNLOADED, WatchedParameter
+from modelscope_cli.rules.training.progress import scale_of
 from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
     Case,
@@ -22,10 +22,9 @@ _ALIKE = 0.1  # of a scale
 _ONCE = "call optimizer.zero_grad() once after each optimizer.step(), not before each backward()"
 _IN_CLOSURE = "call optimizer.zero_grad() first in the closure, which LBFGS calls several times a step"
 _FREE = "pass the optimizer [p for p in model.parameters() if p.requires_grad], once every layer is in place"
-_ENOUGH_VALUES = 64  # of a weight whose standard deviation tells how it was drawn
 
 
-def _size(parameters: Sequence[WatchedParameter]) -> int:
+def size_of(parameters: Sequence[WatchedParameter]) -> int:
     return sum(math.prod(one.shape) for one in parameters)
 
 
@@ -89,7 +88,7 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     ending = max(weights, key=case.position, default=first)
     first = ending if ending in unheld else first  # the head, whose values are random, matters most
     others = [one for one in unheld if one is not first]
-    share = _size(unheld) / max(_size(trainable), 1)
+    share = size_of(unheld) / max(size_of(trainable), 1)
     state = "is never updated" if first.optimizer else "is in no optimizer"
     words = (
         f"receives gradients but {state}{case.beside(others)} ({percent(share)} of the trainable parameters)"
@@ -264,116 +263,57 @@ def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """
     if case.course.steps < threshold:
         return
+    reached = _reached(case)
     cut = [
         (one, facts)
         for one, facts in case.stated()
         if one.optimizer and facts.requires_grad and facts.has_run and not facts.has_gradient
         if not any(norm is not None for norm in one.series.grad_norm)  # layers may be trained in turn
+        if not (facts.is_unused and one.optimizer in reached)  # MS716
     ]
     if not cut:
         return
     (last, facts), *others = [row for row in cut if len(row[0].shape) > 1][::-1] or cut[::-1]
-    how = "runs under torch.no_grad()" if facts.is_severed else "runs, but the loss does not depend on it"
-    words = f"never receives a gradient: its layer {how}{case.beside([one for one, _ in others[::-1]])}"
-    yield TrainingSighting(last, 0, len(cut), words, case.called(last.model))
+    how = "its layer runs under no_grad()" if facts.is_severed else "it stops between its layer and the loss"
+    words = f"never receives a gradient: {how}{case.beside([one for one, _ in others[::-1]])}"
+    severity = WARNING if last.optimizer in reached else ERROR
+    yield TrainingSighting(last, 0, len(cut), words, case.called(last.model), severity)
+
+
+def _reached(case: Case) -> set[str]:
+    """Return the optimizers of which a parameter ever had a gradient."""
+    return {one.optimizer for one, facts in case.stated() if facts.has_gradient or any(one.series.grad_norm)}
 
 
 @training_rule("MS716", "unused-parameters", WARNING, FEW_STEPS, Link.BOOKKEEPING)
 def unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """An optimizer holds parameters that are never used.
 
-    Measure: steps in which the layer is not called and gets no gradient
-    Source: certain: the layer does not run, and the parameter receives no gradient
-    Hint: call the layer in forward, or remove it
+    Measure: steps in which the layer is not called, or no loss depends on its output, and it gets no gradient
+    Source: certain: the parameter receives no gradient, and no tensor of the loss is computed from it
+    Hint: use the layer and its output in forward and in the loss, or remove it
     Why: an unused layer wastes memory, and often its call in forward was forgotten
     """
     if case.course.steps < threshold:
         return
-    idle = [
-        one
-        for one, facts in case.stated()
-        if one.optimizer and facts.requires_grad
-        if not (facts.has_run or facts.has_gradient or facts.has_changed)
-    ]
+    held = [(one, facts) for one, facts in case.stated() if one.optimizer and facts.requires_grad]
+    held = [(one, facts) for one, facts in held if not (facts.has_gradient or facts.has_changed)]
+    reached = _reached(case)
+    idle = [one for one, facts in held if not facts.has_run]
+    ignored = [one for one, facts in held if facts.is_unused and facts.has_run and one.optimizer in reached]
+    for rows, how, link in (
+        (idle, "is never used: its layer does not run, and it receives no gradient", None),
+        # It causes nothing, and comes last
+        (ignored, "is not used: its layer runs, but the loss does not depend on its output", Link.SPEED),
+    ):
+        if rows:
+            yield TrainingSighting(rows[0], 0, len(rows), how + case.beside(rows[1:]), link=link)
     if idle:
-        first, *others = idle
-        words = f"is never used: its layer does not run, and it receives no gradient{case.beside(others)}"
-        yield TrainingSighting(first, 0, len(idle), words)
         return
     for one in _holding_strangers(case, threshold, are_most=False):
         count = counted(one.strangers, "parameter")
         words = f"{one.optimizer} holds {count} of layers that never run and receive no gradient"
         yield TrainingSighting(None, 0, one.strangers, words, one.made)
-
-
-@training_rule("MS717", "every-weight-is-frozen", WARNING, 0.5, Link.BOOKKEEPING)
-def mostly_frozen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Every weight has requires_grad=False; only norms or biases can learn.
-
-    Measure: share of the parameters that are frozen
-    Source: certain; even deliberate freezing leaves at least a head to train
-    Hint: set requires_grad_(True) for the layers to train
-    Why: scales and biases alone can hardly learn a new task
-    """
-    running = [one for one, facts in case.stated() if facts.has_run]
-    free = [one for one, facts in case.stated() if facts.has_run and facts.requires_grad]
-    frozen = [one for one, facts in case.stated() if facts.has_run and not facts.requires_grad]
-    weights = [one for one in running if len(one.shape) > 1]
-    if not weights or not frozen or case.course.steps < FEW_STEPS or case.progress.learns is True:
-        return
-    are_all_frozen = all(one in frozen for one in weights)
-    if _size(frozen) / max(_size(running), 1) <= threshold or not (are_all_frozen and free):
-        return
-    words = (
-        f"{_size(frozen):,} of {_size(running):,} parameters have requires_grad=False, including every weight: "
-        f"only {case.names(free)} can learn"
-    )
-    yield TrainingSighting(None, 0, _size(frozen) / _size(running), words)
-
-
-@training_rule("MS768", "frozen-at-random", WARNING, 0.5, Link.BOOKKEEPING)
-def frozen_at_random(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Most layers, or most weights, of a model are frozen at random initial values.
-
-    Measure: share of a model's layers with weights, or of the values in these weights
-    Source: derived: fan-in and fan-out give the standard deviation of usual random weights; trained weights are
-        more than four standard errors from it, and load_state_dict has set none of these
-    Hint: load the pretrained weights before freezing, or train these layers too
-    Why: the trained layers receive only random features of the input
-    """
-    models = {one.model for one, facts in case.stated() if facts.requires_grad and facts.has_changed}
-    for model in sorted(models) if case.course.steps >= MIN_STEPS else ():
-        stated = [(one, facts) for one, facts in case.stated() if one.model == model and facts.has_run]
-        weights = [(one, facts) for one, facts in stated if len(one.shape) > 1]
-        frozen = [(one, facts) for one, facts in weights if not facts.requires_grad and not facts.has_changed]
-        trained = [one.name for one, facts in stated if facts.has_changed]
-        frozen = [pair for pair in frozen if not _has_adapter(pair[0], [one for one, _ in frozen], trained)]
-        held = [one for one, facts in frozen if _is_as_drawn(one, facts)]
-        size = _size(held) / max(_size([one for one, _ in weights]), 1)
-        share = max(size, len(held) / max(len(weights), 1))
-        if share > threshold and len(held) == len(frozen):
-            words = (
-                f"{len(held)} of {counted(len(weights), 'weight')} of {model} ({percent(size)} of the values) have "
-                f"requires_grad=False and random initial values: {case.names(held)}"
-            )
-            yield TrainingSighting(None, 0, share, words)
-
-
-def _has_adapter(one: WatchedParameter, frozen: Sequence[WatchedParameter], trained: Sequence[str]) -> bool:
-    """Tell whether the module around the layer of a frozen weight has no other, and trains weights beside it."""
-    around = one.name.rpartition(".")[0].rpartition(".")[0]
-    is_alone = sum(other.name.startswith(f"{around}.") for other in frozen) == 1
-    return bool(around) and is_alone and any(name.startswith(f"{around}.") for name in trained)
-
-
-def _is_as_drawn(one: WatchedParameter, facts: ParameterFacts) -> bool:
-    """Tell whether the values were not loaded and are as large as those that an initialisation draws."""
-    n, fan_in = math.prod(one.shape), math.prod(one.shape[1:])
-    fan_out = one.shape[0] * math.prod(one.shape[2:])
-    drawn = 1 / (3 * fan_in), 1 / fan_in, 2 / fan_in, 2 / fan_out, 2 / (fan_in + fan_out)
-    error = 4 / math.sqrt(2 * n)  # of a standard deviation: at most that of a normal distribution
-    is_sized = any(abs(facts.start_rms / math.sqrt(variance) - 1) < error for variance in drawn)
-    return not facts.was_loaded and n >= _ENOUGH_VALUES and is_sized
 
 
 @training_rule("MS765", "nothing-loaded", ERROR, 0, Link.BOOKKEEPING)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from modelscope_cli.records.check import WARNING
 from modelscope_cli.records.naming import counted, percent, rounded, some
 from modelscope_cli.records.training_facts import OptimizerFacts
-from modelscope_cli.records.watch import CLIPPED, CUT, WatchedParameter
+from modelscope_cli.records.watch import CLIPPED, CUT, ParameterFacts, WatchedParameter
+from modelscope_cli.rules.training.bookkeeping import size_of
 from modelscope_cli.rules.training.progress import MIN_STEPS
 from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
@@ -30,6 +31,7 @@ _SWINGS = 8  # lengths of a cosine, which rises again after each
 _UNSCALED = "call scaler.unscale_(optimizer) after backward(), and before clip_grad_norm_"
 _FAR = 10.0  # times the largest gradient
 _MANY_PASSES = 200  # backward passes
+_ENOUGH_VALUES = 64  # of a weight whose standard deviation tells how it was drawn
 _TAKEN = 1e-2  # of a weight by the decay of one step: ten times a usual step
 
 
@@ -97,6 +99,76 @@ def _has_more_to_learn(case: Case) -> bool:
     if main is None or chance is None:
         return case.progress.learns is not True
     return main.end > 0.5 * chance
+
+
+@training_rule("MS717", "every-weight-is-frozen", WARNING, 0.5, Link.BOOKKEEPING)
+def mostly_frozen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Every weight has requires_grad=False; only norms or biases can learn.
+
+    Measure: share of the parameters that are frozen
+    Source: certain; even deliberate freezing leaves at least a head to train
+    Hint: set requires_grad_(True) for the layers to train
+    Why: scales and biases alone can hardly learn a new task
+    """
+    running = [one for one, facts in case.stated() if facts.has_run]
+    free = [one for one, facts in case.stated() if facts.has_run and facts.requires_grad]
+    frozen = [one for one, facts in case.stated() if facts.has_run and not facts.requires_grad]
+    weights = [one for one in running if len(one.shape) > 1]
+    if not weights or not frozen or case.course.steps < FEW_STEPS or case.progress.learns is True:
+        return
+    are_all_frozen = all(one in frozen for one in weights)
+    if size_of(frozen) / max(size_of(running), 1) <= threshold or not (are_all_frozen and free):
+        return
+    words = (
+        f"{size_of(frozen):,} of {size_of(running):,} parameters have requires_grad=False, including every weight: "
+        f"only {case.names(free)} can learn"
+    )
+    yield TrainingSighting(None, 0, size_of(frozen) / size_of(running), words)
+
+
+@training_rule("MS768", "frozen-at-random", WARNING, 0.5, Link.BOOKKEEPING)
+def frozen_at_random(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Most layers, or most weights, of a model are frozen at random initial values.
+
+    Measure: share of a model's layers with weights, or of the values in these weights
+    Source: derived: fan-in and fan-out give the standard deviation of usual random weights; trained weights are
+        more than four standard errors from it, and load_state_dict has set none of these
+    Hint: load the pretrained weights before freezing, or train these layers too
+    Why: the trained layers receive only random features of the input
+    """
+    models = {one.model for one, facts in case.stated() if facts.requires_grad and facts.has_changed}
+    for model in sorted(models) if case.course.steps >= MIN_STEPS else ():
+        stated = [(one, facts) for one, facts in case.stated() if one.model == model and facts.has_run]
+        weights = [(one, facts) for one, facts in stated if len(one.shape) > 1]
+        frozen = [(one, facts) for one, facts in weights if not facts.requires_grad and not facts.has_changed]
+        trained = [one.name for one, facts in stated if facts.has_changed]
+        frozen = [pair for pair in frozen if not _has_adapter(pair[0], [one for one, _ in frozen], trained)]
+        held = [one for one, facts in frozen if _is_as_drawn(one, facts)]
+        size = size_of(held) / max(size_of([one for one, _ in weights]), 1)
+        share = max(size, len(held) / max(len(weights), 1))
+        if share > threshold and len(held) == len(frozen):
+            words = (
+                f"{len(held)} of {counted(len(weights), 'weight')} of {model} ({percent(size)} of the values) have "
+                f"requires_grad=False and random initial values: {case.names(held)}"
+            )
+            yield TrainingSighting(None, 0, share, words)
+
+
+def _has_adapter(one: WatchedParameter, frozen: Sequence[WatchedParameter], trained: Sequence[str]) -> bool:
+    """Tell whether the module around the layer of a frozen weight has no other, and trains weights beside it."""
+    around = one.name.rpartition(".")[0].rpartition(".")[0]
+    is_alone = sum(other.name.startswith(f"{around}.") for other in frozen) == 1
+    return bool(around) and is_alone and any(name.startswith(f"{around}.") for name in trained)
+
+
+def _is_as_drawn(one: WatchedParameter, facts: ParameterFacts) -> bool:
+    """Tell whether the values were not loaded and are as large as those that an initialisation draws."""
+    n, fan_in = math.prod(one.shape), math.prod(one.shape[1:])
+    fan_out = one.shape[0] * math.prod(one.shape[2:])
+    drawn = 1 / (3 * fan_in), 1 / fan_in, 2 / fan_in, 2 / fan_out, 2 / (fan_in + fan_out)
+    error = 4 / math.sqrt(2 * n)  # of a standard deviation: at most that of a normal distribution
+    is_sized = any(abs(facts.start_rms / math.sqrt(variance) - 1) < error for variance in drawn)
+    return not facts.was_loaded and n >= _ENOUGH_VALUES and is_sized
 
 
 @training_rule("MS758", "schedule-hardly-used", WARNING, 0.2, Link.BOOKKEEPING)

@@ -8,22 +8,8 @@ from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSightin
 
 CODES = "MS790", "MS791", "MS792", "MS793"
 # Rules whose cause a trial takes away as a whole; the others name facts, or layers that it may not reach
-REFUTABLE = frozenset(
-    (
-        "MS704",
-        "MS706",
-        "MS709",
-        "MS710",
-        "MS719",
-        "MS722",
-        "MS723",
-        "MS726",
-        "MS741",
-        "MS744",
-        "MS758",
-        "MS764",
-    )
-)
+_OF_THE_RECIPE = "MS709", "MS710", "MS719", "MS741", "MS744", "MS758"
+REFUTABLE = frozenset((*_OF_THE_RECIPE, "MS704", "MS706", "MS722", "MS723", "MS726", "MS764"))
 
 
 @training_rule("MS790", "proved-by-trial", ERROR, 0.5, Link.DATA)

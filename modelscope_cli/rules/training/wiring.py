@@ -4,19 +4,10 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
+from modelscope_cli.records import watch as events
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted, rounded
-from modelscope_cli.records.watch import (
-    BROADCAST,
-    COLLAPSED,
-    LEAKS,
-    MISALIGNED,
-    NEGATED,
-    RETURN_FALLS,
-    SUMMED,
-    WRONG_SIGN,
-    WatchedCriterion,
-)
+from modelscope_cli.records.watch import WatchedCriterion
 from modelscope_cli.rules.training.progress import MIN_STEPS, beside_the_loss, has_positions, scale_of
 from modelscope_cli.rules.training.rule_types import (
     Case,
@@ -167,7 +158,7 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Hint: flip the sign: look for a missing or extra minus, or maximize=True
     Why: the model gets worse with every step
     """
-    yield from case.told(RETURN_FALLS)
+    yield from case.told(events.RETURN_FALLS)
     if case.progress.is_adversarial:
         return
     for one in _losses(case):
@@ -184,7 +175,7 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue
         yield TrainingSighting(None, one.series.step[0], len(pairs), words, place)
         return
-    told = list(case.told(WRONG_SIGN))
+    told = list(case.told(events.WRONG_SIGN))
     yield from told
     yield from _subtracted(case)
     main = case.progress.main
@@ -198,7 +189,7 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 def _subtracted(case: Case) -> Iterator[TrainingSighting]:
     """A criterion that is subtracted from the loss, and ends far above the cost of guessing."""
-    if not any(case.told(NEGATED)) or case.course.steps < MIN_STEPS:
+    if not any(case.told(events.NEGATED)) or case.course.steps < MIN_STEPS:
         return
     for one in _losses(case):
         values = [value for value in known(one.series.value) if math.isfinite(value)]
@@ -245,7 +236,7 @@ def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         return
     if not case.fails:
         return
-    yield from case.told(SUMMED)
+    yield from case.told(events.SUMMED)
 
 
 def _outweighed(case: Case) -> Iterator[TrainingSighting]:
@@ -263,7 +254,7 @@ def _outweighed(case: Case) -> Iterator[TrainingSighting]:
         for start in (0, third, len(pairs) - third)
     )
     cost = statistics.fmean(guesses[-third:])
-    is_divergence = any(case.told(COLLAPSED))
+    is_divergence = any(case.told(events.COLLAPSED))
     is_outweighed = first[0] < _SMALL_SHARE * first[1] and last[1] < 2 * last[0]
     if is_divergence and last[0] > _AS_GUESSED * cost:
         words = (
@@ -299,7 +290,7 @@ def broadcast(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             )
             yield TrainingSighting(None, one.series.step[0], None, words, one.place)
             return
-    yield from case.told(BROADCAST)
+    yield from case.told(events.BROADCAST)
 
 
 @training_rule("MS725", "one-label-only", WARNING, 32, Link.DATA)
@@ -389,7 +380,7 @@ def leaks(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Why: at inference those tokens or samples are not available, and the model fails
     """
     if not case.progress.is_adversarial:
-        yield from case.told(LEAKS)
+        yield from case.told(events.LEAKS)
 
 
 @training_rule("MS777", "targets-not-the-next-token", ERROR, 5, Link.WIRING)
@@ -403,4 +394,4 @@ def misaligned(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         themselves if given labels=input_ids
     Why: the loss falls to 0 by copying, and the model predicts nothing; shifted twice, it predicts the wrong token
     """
-    return case.told(MISALIGNED)
+    return case.told(events.MISALIGNED)

@@ -7,21 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from modelscope_cli.records import trials as results
 from modelscope_cli.records.naming import percent, some
-from modelscope_cli.records.trials import (
-    A_LITTLE,
-    BROKE,
-    CROSS_ENTROPY,
-    DATA,
-    GRADIENT,
-    MODEL,
-    NO,
-    ONCE,
-    PROVED,
-    Fix,
-    TrialRow,
-    Trials,
-)
+from modelscope_cli.records.trials import Fix, TrialRow, Trials
 from modelscope_cli.records.watch import FAULT, WatchRecord
 from modelscope_cli.rules.training import is_certain
 from modelscope_cli.rules.training.progress import follow
@@ -122,7 +110,7 @@ class Search:
     def _specific(self, suspected: Sequence[Trial], clues: Clues, scale: Scale) -> Iterator[Sequence[Trial]]:
         """Yield what is suspected, and inputs that standardising did not help alone with a lower rate as well."""
         yield suspected
-        is_left = any(row.name == "standardised inputs" and row.helps == NO for row in self.rows)
+        is_left = any(row.name == "standardised inputs" and row.helps == results.NO for row in self.rows)
         if is_left and scale.can_restore(clues.base, is_general=True):
             yield BY_NAME["rate / 10"], BY_NAME[catalogue.BOTH]
 
@@ -155,9 +143,9 @@ class Search:
         for trial, one in zip(trials, found, strict=True):
             self._tried[trial.name] = one
             scale_of = _scale_of(trial, scale, clues.base)
-            helps = BROKE if not one.has_acted else scale_of.helps(one, clues.base)
+            helps = results.BROKE if not one.has_acted else scale_of.helps(one, clues.base)
             if self._restores(trial, clues, scale):
-                helps = ONCE
+                helps = results.ONCE
             self._add(trial.name, trial.changed(clues), one, scale_of, helps)
 
     def _confirm(self, trial: Trial, clues: Clues, scale: Scale) -> Fix | None:
@@ -170,14 +158,14 @@ class Search:
         assert base is not None
         scale_of = _scale_of(trial, scale, clues.base)
         is_proved = one.has_acted and _restores(trial, one, base, scale)
-        helps = PROVED if is_proved else scale_of.helps(one, base)
+        helps = results.PROVED if is_proved else scale_of.helps(one, base)
         self._add(
             trial.name, f"{trial.changed(clues)}, and another seed", one, scale_of, helps, seed=_OTHER_SEED
         )
         if not is_proved:
             return None
         place = next(i for i, row in enumerate(self.rows) if row.name == trial.name and not row.seed)
-        self.rows[place] = replace(self.rows[place], helps=PROVED)
+        self.rows[place] = replace(self.rows[place], helps=results.PROVED)
         return _fix(trial, self._tried[trial.name], clues, scale_of)
 
     def _wrong_gradient(self, clues: Clues, scale: Scale) -> Trials | None:
@@ -190,7 +178,7 @@ class Search:
         wrong = next((one for one in slopes if one.is_wrong), None)
         if wrong is None:
             return None
-        return Trials(outcome=wrong.words, examined=GRADIENT, place=clues.survey.model)
+        return Trials(outcome=wrong.words, examined=results.GRADIENT, place=clues.survey.model)
 
     def _by_heart(self, clues: Clues, scale: Scale) -> Trials:
         """Let the model learn eight samples by heart, which tells where to look."""
@@ -206,7 +194,7 @@ class Search:
         self._add(catalogue.HEART, "eight samples in every step, and AdamW", heart, scale, None)
         if not scale.has_learnt(heart):
             words = "and not even eight samples can be memorised: look at the model and its loss"
-            return Trials(outcome=f"{what}, {words}", examined=MODEL, place=clues.survey.model)
+            return Trials(outcome=f"{what}, {words}", examined=results.MODEL, place=clues.survey.model)
         if not (heart.last(scale.what) < _LEARNT * scale.start or (_known(heart.last(RIGHT)) or 0) > _RIGHT):
             return Trials(outcome=f"{what}, and eight samples are memorised slowly: train for longer")
         words = f"{what}, but it can memorise eight samples"
@@ -220,7 +208,7 @@ class Search:
         if shuffled.has_acted:
             self._add(catalogue.SHUFFLED, "the labels shuffled within each batch", shuffled, scale, None)
         place = clues.survey.criterion
-        return Trials(outcome=f"{words}: look at the data and the labels", examined=DATA, place=place)
+        return Trials(outcome=f"{words}: look at the data and the labels", examined=results.DATA, place=place)
 
     def _stirs(self, base: Measured, scale: Scale) -> bool:
         """Tell whether a strong optimizer makes a training a little better, so that its recipe may be the cause."""
@@ -243,7 +231,8 @@ class Search:
 
     def _refuted(self, proved: Sequence[str]) -> Iterator[str]:
         """Yield codes of the rules whose cause was taken away, and no change that does so alone helped."""
-        helped = {row.name for row in self.rows if row.helps in (A_LITTLE, ONCE, PROVED)}
+        good = results.A_LITTLE, results.ONCE, results.PROVED
+        helped = {row.name for row in self.rows if row.helps in good}
         specific = [one.codes.split() for one in TRIALS if one.name in helped and not one.is_general]
         spared = {*proved, *(code for codes in specific for code in codes)}
         yield from (code for code in self._failed() if code in REFUTABLE and code not in spared)
@@ -252,17 +241,17 @@ class Search:
         """Return what was changed for each rule, in words, where none of it helped."""
         tried: dict[str, list[TrialRow]] = {}
         for row in self.rows:
-            for code in BY_NAME[row.name].codes.split() if row.helps not in (None, BROKE) else ():
+            for code in BY_NAME[row.name].codes.split() if row.helps not in (None, results.BROKE) else ():
                 tried.setdefault(code, []).append(row)
         return {
             code: [row.changed for row in rows]
             for code, rows in tried.items()
-            if all(row.helps == NO for row in rows)
+            if all(row.helps == results.NO for row in rows)
         }
 
     def _failed(self) -> list[str]:
         """Return the codes of the rules of which a trial did not help."""
-        names = [row.name for row in self.rows if row.helps == NO]
+        names = [row.name for row in self.rows if row.helps == results.NO]
         return [code for one in TRIALS if one.name in names for code in one.codes.split()]
 
     def _add(
@@ -276,7 +265,7 @@ class Search:
         seed: int = 0,
         reason: str | None = None,
     ) -> None:
-        if helps == BROKE:
+        if helps == results.BROKE:
             reason = one.error or ("nothing to act on" if one.has_ended else "took too long")
         losses = _known(one.first(scale.what)), _known(one.last(scale.what))
         right, measure = _known(one.last(RIGHT)), scale.measure
@@ -319,7 +308,7 @@ def _scale_of(trial: Trial, scale: Scale, base: Measured) -> Scale:
     has_costs = sum(one is not None for one in base.cost) >= 0.9 * base.n
     if not trial.rescales or scale.what == COST or not has_costs:
         return scale
-    return replace(scale, what=COST, start=base.first(COST), measure=CROSS_ENTROPY)
+    return replace(scale, what=COST, start=base.first(COST), measure=results.CROSS_ENTROPY)
 
 
 def _restores(trial: Trial, one: Measured, base: Measured, scale: Scale) -> bool:

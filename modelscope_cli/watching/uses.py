@@ -1,0 +1,73 @@
+"""Whether a loss depends on the values of some parameters, also where no gradient flows back to them."""
+
+import functools
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.torch_private import insert_mode, left_alone_by_compiler, remove_mode
+
+_LEAVING = (
+    "numpy",
+    "tolist",
+    "__array__",
+)  # functions whose result is followed no further, and taken for a use
+
+
+class Uses(TorchFunctionMode):
+    """Follows parameters through the functions of torch from a forward pass to the loss.
+
+    A parameter that a function takes, and that no loss depends on, is unused; one cut off by `detach()` or `argmax`
+    is used. `.item()` is for printing, as a rule, and no use.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_on = False
+        self._followed: dict[int, weakref.ref[Tensor]] = {}
+        # By the id of a tensor, which is held so that no other takes it: the parameters that its values depend on
+        self._origins: dict[int, tuple[Tensor, frozenset[int]]] = {}
+        self._taken, self._used = set[int](), set[int]()
+
+    def follow(self, parameters: Iterable[Tensor]) -> None:
+        """Follow parameters until the next loss."""
+        for one in parameters:
+            self._followed[id(one)] = weakref.ref(one)
+            self._origins[id(one)] = one, frozenset([id(one)])
+        if self._origins and not self._is_on:
+            self._is_on = True
+            insert_mode(self, None)
+
+    def see(self, loss: Any) -> None:
+        """Note what a loss depends on, and follow nothing from then on."""
+        self._used |= self._origins_of(loss)
+        self._origins.clear()
+
+    def stop(self) -> None:
+        """Disable this mode; not inside `Tensor.backward`, around which torch takes it off and puts it back."""
+        while self._is_on and self in _get_current_function_mode_stack():
+            remove_mode(self)
+        self._is_on = False
+
+    def is_unused(self, parameter: Tensor) -> bool:
+        known = self._followed.get(id(parameter))
+        return known is not None and known() is parameter and id(parameter) in self._taken - self._used
+
+    def _origins_of(self, values: Any) -> frozenset[int]:
+        found = (self._origins[id(x)][1] for _, x in tensors_in(values) if id(x) in self._origins)
+        return frozenset[int]().union(*found)
+
+    @functools.partial(left_alone_by_compiler, with_callees=False)
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = function(*args, **(kwargs or {}))
+        if self._origins and (origins := self._origins_of((args, kwargs or {}))):
+            self._taken |= origins
+            name = getattr(function, "__name__", "")
+            self._used |= origins if name in _LEAVING else frozenset()
+            changed = args[:1] if name == "__setitem__" else output
+            self._origins |= {id(x): (x, origins) for _, x in tensors_in(changed)}
+        return output

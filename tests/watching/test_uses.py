@@ -1,0 +1,46 @@
+"""A layer whose output nothing uses is told from one that the gradient does not come back to."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+CUT = {
+    "detached": lambda side, x: side(x).detach(),
+    ".data": lambda side, x: side(x).data,
+    "NumPy": lambda side, x: torch.from_numpy(side(x).detach().numpy()),
+    "a list": lambda side, x: torch.tensor(side(x).tolist()),
+    "argmax": lambda side, x: functional.one_hot(side(x).argmax(1), 3),
+    "written into a buffer": lambda side, x: torch.zeros(16, 3).index_put_(
+        (torch.arange(16),), side(x).detach()
+    ),
+}
+UNUSED = {
+    "dropped": lambda side, x: side(x) is None,
+    "printed": lambda side, x: 0 * len(str(side(x).mean().item())),
+    "kept": lambda side, x: bool(vars(side).update(last=side(x).detach())),
+}
+
+
+@pytest.mark.parametrize("how", [*CUT, *UNUSED])
+def test_an_unused_layer_causes_nothing(recorded, how):
+    def script():
+        main, side = nn.Linear(6, 3), nn.Linear(6, 3)
+        model = nn.ModuleDict({"main": main, "side": side})
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)  # nothing is learnt
+        for _ in range(60):
+            x = torch.randn(16, 6)
+            loss = functional.cross_entropy(main(x) + (CUT | UNUSED)[how](side, x), torch.randint(3, (16,)))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        assert not torch.overrides._get_current_function_mode_stack()
+
+    found = {one.code: one for one in recorded(script).findings}
+    if how in CUT:
+        assert found["MS715"].follows is None
+        assert "MS716" not in found
+    else:
+        assert "MS715" not in found
+        assert found["MS716"].severity == "warning"
+        assert "MS716" not in {one.follows for one in found.values()}
