@@ -129,8 +129,8 @@ def test_values_that_are_missing_are_not_rounding(tmp_path):
 def test_channels_last_and_another_range_are_told_apart():
     x = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     last = x.permute(0, 2, 3, 1)
-    assert of_input(x, last, None).kind == "axis_order"
-    cause = of_input(x, 255 * last, None)
+    assert of_input(x, last, x).kind == "axis_order"
+    cause = of_input(x, 255 * last, x)
     assert cause.kind == "input_range"
     assert "255 times those of A" in cause.message
 
@@ -152,3 +152,41 @@ def test_another_epsilon_is_found_in_both_directions(ours, theirs, way, tmp_path
     (cause,) = ms.diff(model, file, X).causes
     assert (cause.kind, cause.layer) == ("epsilon", "1")
     assert f"eps of batch_norm is {theirs:g} in B and {ours:g} in A" in cause.message
+
+
+class Normalised(nn.Module):
+    def __init__(self, norm):
+        super().__init__()
+        self.norm, self.conv = norm, nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        mean, std = (torch.tensor(values).view(3, 1, 1) for values in self.norm)
+        return self.conv((x - mean) / std)
+
+
+NONE, HALF = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)), ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+IMAGENET, NAMED = (
+    ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "mean 0.485 0.456 0.406 and std 0.229 0.224 0.225",
+)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        (IMAGENET, NONE, f"A normalises its input inside the model with {NAMED}, B does not"),
+        (NONE, IMAGENET, f"B normalises its input inside the model with {NAMED}, A does not"),
+        (
+            IMAGENET,
+            HALF,
+            f"A normalises its input inside the model with {NAMED}, B with mean 0.5 0.5 0.5 and",
+        ),
+    ],
+)
+def test_a_normalisation_inside_one_model_is_told_of_that_one(ours, theirs, said, tmp_path):
+    model, other = Normalised(ours).eval(), Normalised(theirs).eval()
+    other.load_state_dict(model.state_dict())
+    torch.export.save(torch.export.export(other, (X,)), tmp_path / "net.pt2")
+    (cause,) = ms.diff(model, tmp_path / "net.pt2", X).causes
+    assert cause.kind == "preprocessing"
+    assert said in cause.message

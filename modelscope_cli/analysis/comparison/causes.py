@@ -43,7 +43,6 @@ from modelscope_cli.analysis.comparison.variants import (
 )
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
-from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.diff import Cause, LayerDifference
 from modelscope_cli.records.naming import layer_of
 from modelscope_cli.records.run import Arguments
@@ -58,7 +57,6 @@ def find_causes(
     matching: Matching | None,
     args: Arguments,
     tolerance: float,
-    preprocessing: Preprocessing | None,
     values: Mapping[Key, Tensor],
 ) -> tuple[Cause, ...]:
     """Return the causes that a check shows, in the order of the checks; empty if none does.
@@ -85,7 +83,7 @@ def find_causes(
         lambda: _training(a, b),
         lambda: _shapes(a, b),
         lambda: _batch(a, b, args, tolerance),
-        lambda: _entering(given_a, evidence, tolerance, preprocessing),
+        lambda: _entering(given_a, evidence, tolerance),
         lambda: _order(evidence, tolerance),
         lambda: _cast(evidence, tolerance),
         lambda: _variants(evidence, tolerance),
@@ -181,9 +179,7 @@ def _images(args: Arguments, which: slice) -> Arguments:
 # What enters
 
 
-def _entering(
-    a: Side, evidence: Divergence, tolerance: float, preprocessing: Preprocessing | None
-) -> Iterator[Cause]:
+def _entering(a: Side, evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     """What enters the layer already differs: by preprocessing in B, a missing layer, or an operation between."""
     ours = evidence.a_in if evidence.name else evidence.a_out
     theirs = evidence.b_in if evidence.name else evidence.b_outs
@@ -191,7 +187,8 @@ def _entering(
         return
     if evidence.is_first and evidence.name:
         alike = [other for other in theirs if other.numel() == ours.numel()] or theirs
-        cause = of_input(ours, min(alike, key=lambda other: apart(other, ours)), preprocessing)
+        given = next((one for _, one in tensors_in(evidence.args)), ours)
+        cause = of_input(ours, min(alike, key=lambda other: apart(other, ours)), given)
         if cause is not None:
             yield cause
             return

@@ -254,10 +254,9 @@ class ModelComparison:
         if program is None and loaded[0].dtype != loaded[1].dtype and not is_meant:
             causes = tuple(precision_causes(side_a, side_b, diff.rows, first, tolerance))
         elif not is_meant:
-            evidence = diff.examined, diff.matching, first, tolerance, inputs.preprocessing, values
             moved, related = _moved(*(model.module for model in loaded)) if program is None else ([], {})
             layers = {*map(layer_of, related)}
-            found = find_causes(side_a, side_b, *evidence)
+            found = find_causes(side_a, side_b, diff.examined, diff.matching, first, tolerance, values)
             causes = (*moved, *(one for one in found if one.layer not in layers))
         warnings = (*loaded[0].warnings, *loaded[1].warnings, *tell_of_images(inputs, self.progress))
         are_images = predictions.are_of_classes and inputs.info.source == "image"

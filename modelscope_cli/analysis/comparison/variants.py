@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.diff import Cause
 from modelscope_cli.records.naming import dtype_name
 
@@ -53,9 +52,6 @@ class Changed(TorchFunctionMode):
     seen: list[Any] = field(default_factory=list)
     is_on: bool = True
     called: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        super().__init__()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -165,8 +161,9 @@ def _searched(
 # What enters B
 
 
-def of_input(a: Tensor, b: Tensor, preprocessing: Preprocessing | None) -> Cause | None:
-    """Explain what enters B by what enters A: axes, channels, range, mean and standard deviation, precision."""
+def of_input(a: Tensor, b: Tensor, given: Tensor) -> Cause | None:
+    """Explain what enters B by what enters A, where `given` is the input of both: axes, channels, range, mean and
+    standard deviation, precision."""
     if a.ndim == 4 and b.shape == a.permute(0, 2, 3, 1).shape != a.shape:
         if apart(a.permute(0, 2, 3, 1), b) < _ALIKE:
             message = "the inputs already differ: B takes them with the channels last"
@@ -199,12 +196,23 @@ def of_input(a: Tensor, b: Tensor, preprocessing: Preprocessing | None) -> Cause
         message = f"the inputs already differ: those of B are {scale.mean():.4g} times those of A"
         return Cause("input_range", None, message, "scale the inputs of B to the range of those of A")
     text = f"B's are {_listed(scale)} times A's plus {_listed(shift)}, by channel"
-    if preprocessing is not None and len(preprocessing.mean) == n:
-        mean, std = torch.tensor(preprocessing.mean), torch.tensor(preprocessing.std)
-        b_std, b_mean = std / scale, mean - shift * std / scale
-        text = f"B's mean is {_listed(b_mean)} and its std {_listed(b_std)}, A's {_listed(mean)} and {_listed(std)}"
-    message = f"the inputs already differ: a different normalisation; {text}"
-    return Cause("preprocessing", None, message, "normalise once, with the mean and std of A")
+    owns = [(side, _normalisation(given, one)) for side, one in zip("AB", (a, b), strict=True)]
+    (first, ours), (second, theirs) = sorted(owns, key=lambda own: own[1] == "does not")
+    if ours and theirs:
+        text = f"{first} normalises its input inside the model {ours}, {second} {theirs}"
+    hint = "give both the same normalisation, inside or before them"
+    return Cause("preprocessing", None, f"the inputs already differ: {text}", hint)
+
+
+def _normalisation(given: Tensor, entering: Tensor) -> str | None:
+    """Return with which mean and std what is given becomes what enters, in words; None if there are none."""
+    scale, shift, residual = (
+        _fitted(given, entering) if given.shape == entering.shape else (given, given, 1.0)
+    )
+    if residual > _ALIKE:
+        return None
+    is_none = (scale - 1).abs().max() < _ALIKE and shift.abs().max() < _ALIKE
+    return "does not" if is_none else f"with mean {_listed(-shift / scale)} and std {_listed(1 / scale)}"
 
 
 def _fitted(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, float]:
