@@ -29,9 +29,7 @@ from modelscope_cli.inputs.batch import Batch, Inputs, shapes_of
 from modelscope_cli.inputs.forward_signature import check_call
 from modelscope_cli.inputs.model_config import (
     configured_labels,
-    configured_outputs,
     configured_preset,
-    ends_in_sigmoid,
     natural_shapes,
     size_by_trial,
 )
@@ -218,13 +216,6 @@ class Subject:
             yield from (f"--target {guess.index}" for guess in (guesses or ((),))[0][1:])
         if self.loaded.info.weights.resolved == "random":
             yield "--checkpoint FILE with trained weights"
-
-    def has_several(self) -> bool:
-        """Tell whether the model scores each class on its own, by the output that is read where its layers may."""
-        if self.loaded.output_kind == "labels" or configured_outputs(self.loaded.module).has_several_labels:
-            return True
-        first = self._read_first() if ends_in_sigmoid(self.loaded.module) else None
-        return first is not None and getattr(first.main, "has_several", False)
 
     def _read_first(self, *, is_training: bool = False) -> ModelOutput | None:
         """Return the output for the first batch; None for a model that cannot be run."""

@@ -92,20 +92,6 @@ def configured_outputs(module: nn.Module | None) -> ConfiguredOutputs:
     return ConfiguredOutputs(n_classes, has_no_classes=n_classes == 0)
 
 
-def ends_in_sigmoid(module: nn.Module) -> bool:
-    """Tell whether the last layer of a model is a sigmoid, by the order of its attributes.
-
-    A sigmoid that ends a block, such as a gate, does not count.
-    """
-    layer, is_whole = module, True
-    while children := [*layer.children()]:
-        if not (is_whole or isinstance(layer, nn.Sequential) or len(children) == 1):
-            return False
-        is_whole = is_whole and len(children) == 1
-        layer = children[-1]
-    return isinstance(layer, nn.Sigmoid)
-
-
 def configured_labels(module: nn.Module | None) -> tuple[str, ...] | None:
     """Return the class names in order; None if unknown.
 

@@ -92,7 +92,8 @@ class ConfidenceBin:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """An image of the classes `truth` and the score of the class `predicted`, which is none of them."""
+    """An image of the classes `truth` and the score of the class `predicted`, which is none of them; or of labels
+    one of them that is missing in the prediction, `not cat`, with 1 - its score."""
 
     image: Annotated[str, words(rank=0)]
     truth: tuple[int, ...]
@@ -157,7 +158,7 @@ class TruthReport:
             modern neural networks"). `bins`: these; both of classes only.
         classes: all of them, in their order.
         confusions: the most frequent first, up to 100 pairs; none of labels.
-        worst: the images with the highest score of a wrong class, up to 24.
+        worst: the images with the highest score of a wrong class, or the most certain wrong label, up to 24.
         other_order: of the labels by the predictions, in words; None if it is the given one, or not clear.
         outputs: errors of numbers, of each output and of all. `errors`: those of the worst images, up to 24, the
             worst first; of several outputs, by their errors in standard deviations of the truth.

@@ -176,6 +176,23 @@ def test_only_an_output_that_comes_from_a_sigmoid_is_of_independent_classes(
     assert explained.probability == pytest.approx(score, abs=1e-5)
 
 
+@pytest.mark.parametrize(("rows", "is_told"), [
+    ([[8.3, 6.9, -5.0, -8.3, -4.0]], True),  # two are on
+    ([[3.0, -6.0, -7.0, -5.0, -3.0], [-4.0, -6.0, -3.0, -5.0, -9.0]], True),  # of the second none is
+    ([[9.0, -3.0, -4.0, -6.0, -5.0]], False),
+    ([[9.0, 3.0, 2.5, -2.2, -3.0]], False),  # one is far above the others
+    ([[0.3, 0.2, -0.1, -0.4, -0.6]], False),
+    (numbers(64, 5).mul(4).log_softmax(1).tolist(), False),
+    (numbers(64, 1000).tolist(), False),
+])  # fmt: skip
+def test_logits_that_look_like_those_of_independent_classes_name_the_option(rows, is_told):
+    rows = torch.tensor(rows)
+    for family in ("custom", "classification"):
+        reader = OutputReader(family, [str(n) for n in range(rows.shape[1])], nn.Identity())
+        note = reader.read(rows, (torch.zeros(len(rows), 3, 8, 8),)).note or ""
+        assert ("--output-kind labels" in note) == (is_told and family == "custom")
+
+
 def test_later_rows_are_read_as_the_first_are():
     """Of a changed model a row may be zeros, which are no unit vectors."""
     reader = OutputReader("custom", None, nn.Identity())
@@ -436,4 +453,4 @@ def test_a_few_numbers_that_nothing_names_are_told_as_a_guess(n):
     for names, is_told in ((None, n <= 4), ([str(i) for i in range(n)], False)):
         reader = OutputReader("custom", names, Net())
         note = reader.read(reader.module(torch.zeros(2, 3, 8, 8)), (torch.zeros(2, 3, 8, 8),)).note or ""
-        assert ("--output-kind classes if they are, embedding if they are numbers" in note) == is_told
+        assert ("--output-kind classes if they are, labels if an image can have several" in note) == is_told

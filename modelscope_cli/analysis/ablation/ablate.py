@@ -64,10 +64,6 @@ def ablate(
     ablations = ablating.run(subject.inputs, subject.progress)
     if ablations.output_note is not None:
         subject.progress.note(ablations.output_note)
-    is_said = ablations.is_independent or subject.loaded.categories or subject.loaded.family != "custom"
-    if ablations.output == "classes" and not is_said:
-        words = "one class per image (softmax); --output-kind labels   if it may have several"
-        subject.progress.note(f"probability: {words}")
     if ablations.spared:
         why = "it turns the logits into probabilities"
         subject.progress.note(

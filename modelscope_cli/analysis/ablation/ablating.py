@@ -271,7 +271,8 @@ class Ablating:
             if number == 0:
                 self._judge(before, holdings)
             followed = before.follow(self._request.target, self._categories)
-            truth = batch.truth(before.main.n_classes or 0) if before.kind == "classes" else None
+            is_of_one = before.kind == "classes" and not getattr(before.main, "has_several", False)
+            truth = batch.truth(before.main.n_classes or 0) if is_of_one else None
             self._right.add(before.scores.tensor(), truth)
             self._remember(batch, before, followed)
             for n, effect in enumerate(self._effects, 1):

@@ -353,6 +353,8 @@ def _asking(
                         subject.progress.note(
                             f"{settled.note}; no class is chosen, so all of it is explained: {chooses}"
                         )
+                    elif n == first == 0 and settled.note is not None:
+                        subject.progress.note(settled.note)
                     logit, probability = numbers([target.score(output), target.probability(output)])()
                 has_many = isinstance(target, ClassTarget) and target.n_classes > 1
                 yield ImageQuery(

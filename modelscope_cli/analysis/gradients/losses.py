@@ -120,7 +120,10 @@ class Criterion:
         if whole is not None:
             return whole
         path, main = main_leaf(outputs)
-        is_scores = _has_classes(main) and self._reader.kind_of(path, main, args) in ("classes", "pixels")
+        is_scores = _has_classes(main) and self._reader.part_of(path, main, args).kind in (
+            "classes",
+            "pixels",
+        )
         said = self._reader.read(output, args).main if is_scores and main.ndim == 2 else None
         classes = said if isinstance(said, ClassScores) else None
         loss = self._of_main_output(path, main, outputs, classes, is_scores=is_scores)
@@ -173,7 +176,7 @@ class Criterion:
                 f"loss '{name}' needs an output of N x classes, but this model's is {shape}",
                 "--loss mean or --loss mse",
             )
-        classes, words = self._classes(main)
+        classes, words = self._classes(main, is_of_one=said is None or not said.has_several)
         # These losses take logits, so a softmax or sigmoid at the end of the model is undone.
         undone = said.ending if said is not None and (self._request.name == AUTO or name == "bce") else ""
         parts = [(main, 1.0)]
@@ -195,9 +198,9 @@ class Criterion:
         labels = classes if classes.ndim == 1 else None
         return Loss(value, name + per_pixel + where, words, tuple(tensor for tensor, _ in parts), labels)
 
-    def _classes(self, main: Tensor) -> tuple[Tensor, str]:
+    def _classes(self, main: Tensor, *, is_of_one: bool = True) -> tuple[Tensor, str]:
         """Return the target class of every image (and pixel), and the same in words."""
-        truth = self._truth(main.shape[1]) if main.ndim == 2 else None
+        truth = self._truth(main.shape[1]) if main.ndim == 2 and is_of_one else None
         if truth is not None:
             return truth.to(main.device), _OF_IMAGES
         if self._request.target == PREDICTED:

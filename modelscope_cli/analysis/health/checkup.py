@@ -38,6 +38,7 @@ from modelscope_cli.analysis.health.flow import (
     norm_parameters,
     tensor_health,
 )
+from modelscope_cli.analysis.outputs.classes import ClassScores
 from modelscope_cli.analysis.outputs.degenerate import score_std
 from modelscope_cli.analysis.outputs.output_kinds import leaves_of, main_leaf
 from modelscope_cli.analysis.outputs.read import OutputReader
@@ -136,7 +137,7 @@ class _Checkup:
         self._is_training = is_training
         self._track, self._seed = track, seed
         self._missing: dict[str, str] = {}
-        self._right = RightPredictions()
+        self._right, self._reader = RightPredictions(), OutputReader.of(loaded)
 
     def gather(self, needs: frozenset[str], evidence: Evidence) -> Evidence:
         if "tensors" in needs:
@@ -245,12 +246,13 @@ class _Checkup:
                 merge_into(outputs, activations.take()())
                 norms.settle()
                 spread.see(batch, main)
-                if main is None or not self._is_row_of_scores(output, batch):
+                scores = None if main is None else self._row_of_scores(output, batch)
+                if main is None or scores is None:
                     answers = None
                 elif answers is not None:
                     answers += map(self._name, main.argmax(1).tolist())
                     stds.append(float(score_std(main)))
-                    self._right.add(main, batch.truth(main.shape[1]))
+                    self._right.add(main, None if scores.has_several else batch.truth(main.shape[1]))
                 inputs = [tensor for _, tensor in tensors_in(batch.args) if tensor.is_floating_point()]
                 is_input_finite &= all(bool(all_finite(tensor)) for tensor in inputs)
                 n_images += batch.n_images
@@ -282,11 +284,12 @@ class _Checkup:
             return all(bool(all_finite(tensor)) for _, tensor in leaves_of(output))
         return True
 
-    def _is_row_of_scores(self, output: Any, batch: Batch) -> bool:
+    def _row_of_scores(self, output: Any, batch: Batch) -> ClassScores | None:
         if self._loaded.family == "detection":  # its outputs with two dimensions are boxes
-            return False
+            return None
         path, main = main_leaf(leaves_of(output))
-        return OutputReader.of(self._loaded).kind_of(path, main, batch.args) == "classes"
+        part = self._reader.part_of(path, main, batch.args)
+        return part if isinstance(part, ClassScores) else None
 
     @cached_property
     def _twice(self) -> tuple[Tensor | None, Tensor | None]:
@@ -312,7 +315,7 @@ class _Checkup:
                 train_output = _main_double(output) if i == 0 else train_output
                 n_images += batch.n_images
                 main = _main_output(output)
-                if main is not None and self._right.share() and self._is_row_of_scores(output, batch):
+                if main is not None and self._right.share() and self._row_of_scores(output, batch):
                     right.add(main, batch.truth(main.shape[1]))
         return TrainMode(batch_norms.rows()(), _gap(eval_output, train_output), n_images, right.share())
 

@@ -10,6 +10,7 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.naming import some
 
 MAY_BE_NUMBERS = "a guess: no name, softmax or configuration identifies it"  # of a few values in a row
+MAY_BE_LABELS = "softmax is assumed"  # where logits look like those of independent classes
 LIKE_THE_IMAGE = "as large as the image"  # why its channels may be classes of pixels
 
 
@@ -52,14 +53,18 @@ class ModelOutput:
 
     @property
     def note(self) -> str | None:
-        """Which tensor is read as what; None for a single row of scores."""
-        if self.kind == "classes" and len(self.leaves) == 1 and not self.why:
+        """Which tensor is read as what; None for a single row of scores of which one is right."""
+        is_of_several = getattr(self.main, "has_several", False)
+        if self.kind == "classes" and len(self.leaves) == 1 and not (self.why or is_of_several):
             return None
         is_named = self.path and len(self.leaves) > 1 and self.kind != "boxes"
         others = some([f"'{path}'" for path, _ in self.leaves if path != self.path])
         taken = f"'{self.path}', one of {len(self.leaves)} tensors, not {others}: " if is_named else ""
         other = "segmentation reads it as classes of pixels" if self.named == "channels" else "says otherwise"
-        other = "classes if they are, embedding if they are numbers" if self.why == MAY_BE_NUMBERS else other
+        if self.why in (MAY_BE_NUMBERS, MAY_BE_LABELS):
+            other = "labels if an image can have several"
+        if self.why == MAY_BE_NUMBERS:
+            other = f"classes if they are, {other}, embedding if they are numbers"
         reason = f" ({self.why}; --output-kind {other})" if self.why else ""
         return f"output: {taken}{self.main.words}{reason}"
 

@@ -15,7 +15,12 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.outputs.boxes import Boxes, boxes_of, boxes_of_queries, boxes_of_yolo
 from modelscope_cli.analysis.outputs.classes import ClassScores, PixelScores, logits_of, pixel_scores
-from modelscope_cli.analysis.outputs.model_output import LIKE_THE_IMAGE, MAY_BE_NUMBERS, ModelOutput
+from modelscope_cli.analysis.outputs.model_output import (
+    LIKE_THE_IMAGE,
+    MAY_BE_LABELS,
+    MAY_BE_NUMBERS,
+    ModelOutput,
+)
 from modelscope_cli.analysis.outputs.output_kinds import (
     Leaves,
     OutputPart,
@@ -46,6 +51,8 @@ _WHY = {
     "softmax": "probabilities, as no value is negative and each row sums to 1",
     "sigmoid": "probabilities, as they come from a sigmoid",
 }
+_SEVERAL = "several"  # of logits that are all clearly on or off, and not one of them on
+_CLEAR = 2.0  # a logit this far from 0 is one of at most 12 %, or at least 88 %, by a sigmoid
 # Dimensions of the tensor that is read as each kind.
 _DIMENSIONS = {
     **{"classes": (2,), "labels": (1, 2), "segmentation": (4, 5), "depth": (3, 4), "embedding": range(1, 9)}
@@ -107,9 +114,9 @@ class OutputReader:
             read_scores = partial(ClassScores if main.ndim == 2 else pixel_scores, main)
         return ModelOutput(path, part, leaves, why, read_scores)
 
-    def kind_of(self, path: str, tensor: Tensor, args: Any) -> str:
-        """Return what one tensor of an output is: `classes`, `pixels`, `depth` or `vectors`."""
-        return self._part(self._kind(path, tensor, args)[0], tensor, path, args).kind
+    def part_of(self, path: str, tensor: Tensor, args: Any) -> OutputPart:
+        """Return what one tensor of an output is: classes, pixels, depth or vectors."""
+        return self._part(self._kind(path, tensor, args)[0], tensor, path, args)
 
     def _main(self, leaves: Leaves) -> tuple[str, Tensor]:
         """Return the main output: of the wanted kind the first with its dimensions."""
@@ -139,7 +146,7 @@ class OutputReader:
 
     def _part(self, kind: str, tensor: Tensor, path: str, args: Any) -> OutputPart:
         if kind in ("classes", "labels"):
-            ending = self._values_of(path, tensor, args)
+            ending = self._ending(path, tensor, args)
             if kind == "labels" and ending == "softmax":
                 message = "the scores of the model sum to 1, so they are not of independent classes"
                 raise CannotRunError(message, "leave out --output-kind labels")
@@ -162,11 +169,12 @@ class OutputReader:
             values = "" if stated.n_classes else self._values_of(path, tensor, args)
             if values == "unit":
                 return "embedding", "rows of length 1"
-            is_said = bool(values or stated.n_classes or self.categories) or self.family != "custom"
+            is_said = bool(values in _WHY or stated.n_classes or self.categories) or self.family != "custom"
             if not is_said and _OF_NUMBERS.search(kind):
                 return "embedding", f"rows of {with_article(kind)}"
             is_guess = not is_said and tensor.shape[1] <= _FEW
-            return "classes", MAY_BE_NUMBERS if is_guess else _WHY.get(values, "")
+            is_assumed = not is_said or (values == _SEVERAL and self.family == "custom")
+            return "classes", MAY_BE_NUMBERS if is_guess else _WHY.get(values, MAY_BE_LABELS * is_assumed)
         if tensor.ndim == 2 and not is_features(path) and self._values_of(path, tensor, args) == "sigmoid":
             return "classes", _WHY["sigmoid"]
         if name == "predicted_depth":
@@ -195,20 +203,15 @@ class OutputReader:
             return ""
         if path not in self._rows:
             is_of_sigmoid = partial(made_by_sigmoid, self.module, args, path)
-            self._rows[path] = _values_in(tensor.detach(), is_of_sigmoid)
+            # Of maps the pixels of one image tell
+            rows = tensor.detach() if tensor.ndim < 3 else tensor.detach()[0].flatten(1).T
+            self._rows[path] = _values_in(rows, is_of_sigmoid)
         return self._rows[path]
 
     def _ending(self, path: str, tensor: Tensor, args: Any) -> str:
-        """Return `sigmoid` or `softmax` if a model ends in one, which gave the map of its first batch."""
-        last = next((m for m in reversed([*self.module.modules()]) if not [*m.children()]), self.module)
-        name = {"Sigmoid": "sigmoid", "Softmax": "softmax", "Softmax2d": "softmax"}.get(
-            type(last).__name__, ""
-        )
-        if name and path not in self._rows:
-            pixels = tensor.detach().movedim(1, -1).flatten(0, -2)
-            found = _values_in(pixels, partial(made_by_sigmoid, self.module, args, path))
-            self._rows[path] = name * (found == name)
-        return self._rows.get(path, "")
+        """Return `softmax` or `sigmoid` if scores come from one; else ``."""
+        values = self._values_of(path, tensor, args)
+        return values if values in _WHY else ""
 
     def _dense(self, tensor: Tensor, n_in: int, path: str, ending: str) -> tuple[str, str]:
         """Return the kind of a tensor as large as the image, which has `n_in` channels."""
@@ -285,7 +288,14 @@ def _values_in(rows: Tensor, is_of_sigmoid: Callable[[], bool]) -> str:
     is_softmax, is_unit, is_inside = torch.stack(checks).tolist()
     if rows.shape[1] > 1 and (is_softmax or is_unit):
         return "softmax" if is_softmax else "unit"
-    return "sigmoid" if is_inside and is_of_sigmoid() else ""
+    if is_inside:
+        return "sigmoid" if is_of_sigmoid() else ""
+    # Cross-entropy of one class leaves the mean of the logits where it was, and one of them far above the others.
+    n_on, gaps = (values > 0).sum(1), values.sort(dim=1).values.diff(dim=1)
+    is_apart = (values.abs() > _CLEAR).all(1) & (values.logsumexp(1).abs() > slack)  # not of a log-softmax
+    if rows.shape[1] > 1:
+        is_apart &= (n_on == 0) | ((n_on > 1) & (gaps.argmax(1) + 1 == rows.shape[1] - n_on))
+    return _SEVERAL if rows.shape[1] > 1 and bool(is_apart.any()) else ""
 
 
 def _image_in(args: Any) -> Tensor | None:

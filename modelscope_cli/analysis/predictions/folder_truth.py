@@ -63,7 +63,7 @@ def _indices(subject: Subject, what: str, tell: Tell | None, n_classes: int) -> 
     """Return the class of each folder; empty if not all of them are labels."""
     truth, labels, files = read_truth(AUTO), subject.loaded.categories or (), subject.inputs.files
     subject.check_labels(n_classes)
-    if truth.may_hold(files, labels, "sigmoid" if subject.has_several() else "softmax"):
+    if truth.may_hold(files, labels, "softmax"):
         return ClassNames(labels, n_classes).find(class_folders(files), truth.name)
     tell_no_truth(subject, n_classes, what, tell)
     return {}

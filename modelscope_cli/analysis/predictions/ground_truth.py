@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.outputs.model_output import MAY_BE_NUMBERS, ModelOutput
+from modelscope_cli.analysis.outputs.model_output import MAY_BE_LABELS, MAY_BE_NUMBERS, ModelOutput
 from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.analysis.predictions.metrics import (
     Calibration,
@@ -66,7 +66,7 @@ class Evaluator:
 
     def as_numbers(self, answer: ModelOutput, wanted: str) -> ModelOutput:
         """Return an output as numbers if these are what the truth has. `wanted`: the requested kind of output."""
-        plain = replace(answer, why="") if answer.why == MAY_BE_NUMBERS else answer
+        plain = replace(answer, why="") if answer.why in (MAY_BE_NUMBERS, MAY_BE_LABELS) else answer
         if answer.kind not in ("classes", "vectors") or not self._numbers or wanted in ("classes", "labels"):
             return plain
         leaf, are_scores = dict(answer.leaves)[answer.path], answer.kind == "classes"
@@ -260,7 +260,8 @@ class OfLabels(_MetricSums):
         scores = probabilities(logits.double(), self._activation)
         own = [sorted({self._indices[word] for word in one}) for one in words]
         is_on = scores >= self._threshold
-        confidence, wrong = scores.where(is_on & ~_flags(own, scores.shape), -1.0).max(1)
+        is_wrong = is_on != _flags(own, scores.shape)
+        confidence, wrong = scores.where(is_on, 1 - scores).where(is_wrong, -1.0).max(1)
         found = tuple(
             EvaluatedImage(
                 numbers[n],
@@ -268,7 +269,7 @@ class OfLabels(_MetricSums):
                 tuple(own[n]),
                 tuple(is_on[n].nonzero()[:, 0].tolist()),
                 int(wrong[n]) if confidence[n] >= 0 else None,
-                float(confidence[n]) if confidence[n] >= 0 else None,
+                float(confidence[n]),
             )
             for n in range(len(images))
         )

@@ -27,7 +27,8 @@ class EvaluatedImage:
     # For one class the five likeliest, the best first; for labels those that are on
     predicted: tuple[int, ...]
     wrong: int | None  # the class with the highest score that is predicted and not true, or None
-    confidence: float | None  # its score; if nothing is wrong that of the best class, for labels None
+    # Its score, if nothing is wrong that of the best class; of a label that is missing 1 - its score
+    confidence: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +215,9 @@ class WorstImages:
 
     def offer(self, one: EvaluatedImage, names: ClassNames) -> None:
         """Add an image if it is wrong and one of the worst so far; of equal ones the first."""
-        if one.wrong is None or one.confidence is None:
+        if one.wrong is None:
             return
+        label = names.label(one.wrong)
         self._n -= 1
         if len(self._heap) == MOST_WORST and one.confidence <= self._heap[0][0]:
             return
@@ -224,7 +226,7 @@ class WorstImages:
             truth=one.truth,
             truth_labels=tuple(names.label(index) for index in one.truth),
             predicted=one.wrong,
-            predicted_label=names.label(one.wrong),
+            predicted_label=f"not {label or one.wrong}" if one.wrong in one.truth else label,
             confidence=one.confidence,
         )
         heapq.heappush(self._heap, (one.confidence, self._n, one.number, mistake))

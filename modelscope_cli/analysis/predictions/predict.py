@@ -11,7 +11,7 @@ from torch import Tensor
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.outputs.classes import ClassScores
 from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
-from modelscope_cli.analysis.outputs.model_output import ModelOutput
+from modelscope_cli.analysis.outputs.model_output import MAY_BE_LABELS, ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import last_name
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.vectors import Vectors
@@ -19,7 +19,7 @@ from modelscope_cli.analysis.predictions.folder_truth import tell_no_truth
 from modelscope_cli.analysis.predictions.ground_truth import Evaluator
 from modelscope_cli.analysis.predictions.metrics import EvaluatedBatch, pictures_of
 from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
-from modelscope_cli.analysis.predictions.request import check_scoring, choose_activation
+from modelscope_cli.analysis.predictions.request import check_scoring
 from modelscope_cli.analysis.predictions.scores import in_files, predictions_of
 from modelscope_cli.analysis.subject import Subject, best_classes
 from modelscope_cli.errors import CannotRunError
@@ -27,7 +27,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch, Inputs, to_sheet
 from modelscope_cli.inputs.noise import IMAGES, texts_of
-from modelscope_cli.inputs.truth import AUTO, read_truth
+from modelscope_cli.inputs.truth import AUTO, GivenTruth, read_truth
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.predict import DrawnMap, PredictedImages, Prediction, PredictRecord
@@ -96,7 +96,7 @@ def predict(
     names = subject.labels
     _compare_with(names, subject)
     subject.open()
-    activation = choose_activation(scores, threshold, subject.has_several(), given_truth)
+    activation = _activation(scores, given_truth, subject.progress)
     interventions = subject.bind().interventions
     record = PredictRecord(subject.run(), (), activation=activation, classes=0)
     reader = OutputReader.of(subject.loaded)
@@ -110,8 +110,8 @@ def predict(
         answer = _as_predictions(
             answer if judge is None else judge.as_numbers(answer, reader.wanted), subject, scores, activation
         )
-        is_of_several = scores == "auto" and getattr(answer.main, "has_several", False)
-        own = "sigmoid" if is_of_several else activation
+        own = "sigmoid" if scores == "auto" and getattr(answer.main, "has_several", False) else activation
+        check_scoring(own, threshold)
         subject.check_labels(answer.n_named, unit=answer.named)
         has_rows = judge is None or judge.truth.is_auto or each is not None
         is_of_one = (answer.kind, own) == ("classes", "softmax")
@@ -157,6 +157,14 @@ def predict(
     return replace(record, run=subject.run(), predictions=tuple(predictions), hooks=hooks, truth=report).keep(
         PredictedImages(partial(_to_draw, subject.inputs, maps), partial(_worst_of, subject.inputs, worst))
     )
+
+
+def _activation(scores: str, truth: GivenTruth | None, progress: Progress) -> str:
+    """Return `softmax` or `sigmoid`: as requested, or by the truth; an output of its own kind comes before both."""
+    if scores == "auto" and truth is not None and truth.has_several:
+        progress.note(f"score: sigmoid, because images of {truth.name} have several classes")
+        return "sigmoid"
+    return "softmax" if scores == "auto" else scores
 
 
 def _maps_of(answer: ModelOutput, batch: Batch, most: int) -> tuple[Tensor, ...]:
@@ -221,6 +229,8 @@ def _compare_with(names: tuple[str, ...] | None, subject: Subject) -> None:
 
 def _as_predictions(answer: ModelOutput, subject: Subject, scores: str, activation: str) -> ModelOutput:
     """Return an output as predictions; one value per image is a class that is on or off if `scores` is sigmoid."""
+    if answer.why == MAY_BE_LABELS and "sigmoid" in (scores, activation):
+        answer = replace(answer, why="")
     main = answer.main
     has_texts = subject.given.named is not None
     if last_name(answer.path) == "logits_per_image" and not has_texts:

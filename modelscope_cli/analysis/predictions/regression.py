@@ -29,7 +29,7 @@ class RegressionErrors:
         self, values: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
     ) -> EvaluatedBatch:
         pairs = zip(numbers, images, strict=True)
-        found = tuple(EvaluatedImage(number, name, (), (), None, None) for number, name in pairs)
+        found = tuple(EvaluatedImage(number, name, (), (), None) for number, name in pairs)
         return EvaluatedBatch(values.shape[1], len(found), found, values=values)
 
     def add(self, judged: EvaluatedBatch) -> None:

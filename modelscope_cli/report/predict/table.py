@@ -136,11 +136,10 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
     if report.accuracy is not None and table != MEASURES:  # where they are rows
         facts.append(("accuracy", numbers.accuracy_words(report.accuracy, report.images)))
         facts += [("other order", report.other_order)] if report.other_order else []
-        wrong = round((1 - report.accuracy.value) * report.images)
-        if table == "worst" and wrong > len(report.worst):
-            facts.append(
-                (table, f"{len(report.worst)} of {wrong:,} misclassified images shown, the highest scores")
-            )
+    right = report.accuracy or report.exact_match
+    wrong = round((1 - right.value) * report.images) if right is not None else 0
+    if table == "worst" and wrong > n_rows:
+        facts.append((table, f"{n_rows} of {wrong:,} misclassified images shown, the highest scores"))
     if table == MEASURES:
         facts.append(("low, high", "95 % confidence interval"))
     sure = sum(one.confidence > _SURE for one in report.worst)
