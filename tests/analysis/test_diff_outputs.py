@@ -1,6 +1,6 @@
 """`diff` of two architectures: what both predict for the same images."""
 
-import zipfile
+import warnings
 from pathlib import Path
 
 import pytest
@@ -116,12 +116,15 @@ def test_in_folders_of_classes_it_is_said_who_is_right(images, tmp_path):
     assert not record.accuracy.is_order_assumed
 
 
-def test_torchscript_is_not_taken_for_an_input(images, tmp_path):
-    script = tmp_path / "net.ts"
-    with zipfile.ZipFile(script, "w") as archive:
-        archive.writestr("net/code/__torch__.py", "")
-    with pytest.raises(CannotRunError, match="is an archive, such as TorchScript"):
-        ms.diff("resnet18", str(script), str(images[0]), weights="none")
+@pytest.mark.parametrize("suffix", [".ts", ".pt"])
+def test_torchscript_is_neither_an_input_nor_weights_that_stand_for_it(suffix, images, tmp_path):
+    model, file = net().eval(), tmp_path / f"net{suffix}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.jit is deprecated
+        torch.jit.save(torch.jit.trace(model, torch.zeros(1, 3, 32, 32)), file)
+    for sides in ((model, str(file)), (str(file), model), ("resnet18", str(file))):
+        with pytest.raises(CannotRunError, match="is TorchScript, whose layers cannot be compared"):
+            ms.diff(*sides, str(images[0]), weights="none" if "resnet18" in sides else "auto")
 
 
 def test_layers_that_have_no_name_in_common_are_not_called_the_same(images):

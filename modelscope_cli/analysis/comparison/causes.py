@@ -326,7 +326,6 @@ def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
             return
         if cause is not None:
             yield cause
-            hint = ""  # once
 
 
 def _several_weights(a: Side, b: Side, stored: Stored, kind: str) -> Cause | None:

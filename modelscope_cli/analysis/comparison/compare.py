@@ -311,8 +311,8 @@ def _with_rounding(
     def judged(row: LayerDifference) -> LayerDifference:
         return replace(row, status="same", rounding=own[row.key]) if row.key in own else row
 
-    judged_rows = tuple(map(judged, diff.rows)), tuple(map(judged, diff.examined))
-    return replace(diff, rows=judged_rows[0], examined=judged_rows[1]), values
+    rows, examined = (tuple(map(judged, some)) for some in (diff.rows, diff.examined))
+    return replace(diff, rows=rows, examined=examined), values
 
 
 def _as_b_takes(python_inputs: PythonInputs, b: LoadedModel) -> PythonInputs:

@@ -14,6 +14,7 @@ from modelscope_cli.analysis.comparison.request import (
     is_input,
     read_names,
     refuse_given,
+    refuse_script,
     requests_of,
 )
 from modelscope_cli.errors import UsageError
@@ -113,6 +114,9 @@ def diff(
     if not is_run:
         reason = "needs a run, but there is no input"
         refuse_given({"--b-mode": b_mode}, reason, "--input-shape 1,3,224,224")
+    for side, other in ((a, b), (b, a)) if is_run else ():
+        if isinstance(side, str):
+            refuse_script(side, str(settings.checkpoint or (other if isinstance(other, str) else side)))
     sources = _sources(a, b, settings, of_b, model, keywords, is_run=is_run)
     check_pictures(file for file in files or () if file != "-")
 

@@ -115,14 +115,11 @@ def gathered(
     start = (names[0], first.call)
     tap = _Tap(start, (first.name, first.call))
     a.run(args, tap, *observers[:1], mode=observers[0].mode if observers else None)
-    between: tuple[Tensor, ...] = ()
-    numbers: tuple[float, ...] = ()
-    weights: frozenset[str] = frozenset()
+    between, numbers, weights = tuple[Tensor, ...](), tuple[float, ...](), frozenset[str]()
     if b.program is None:
         other = _Tap(start, (first.name, first.call))
         b.run(args, other, *observers[1:], mode=observers[1].mode if observers else None)
-        b_in = tuple(other.entering)
-        b_out = other.leaving
+        b_in, b_out = tuple(other.entering), other.leaving
     else:
         same = {matching.values.get(row.key) for row in tested if row.status == "same"}
         b_in, b_out, between, numbers, weights = _values_of(b, matching, key, {*names} - {""}, args, same)
@@ -162,8 +159,8 @@ def _values_of(
     if out is None:
         return (), None, (), (), frozenset()
     by_name = {value.name: value for value in program.values}
-    model = program.net.model if isinstance(program, OnnxProgram) else None
-    stored = {one.name for one in model.initialisers} if model is not None else set()
+    initialisers = program.net.model.initialisers if isinstance(program, OnnxProgram) else ()
+    stored = {one.name for one in initialisers}
     entering: dict[str, None] = {}
     waiting, inside, weights = [out], set[str](), set[str]()
     while waiting:

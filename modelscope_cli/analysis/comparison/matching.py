@@ -287,11 +287,10 @@ def _note_folding(
             continue  # the norm is missing
         matching.values[norm] = name
         matching.values.pop(key, None)
-        by_value = matching.remarks.get(key if names[0] else norm)
+        by_value = matching.remarks.get(key if names[0] else norm) or ""
         matching.remarks[key] = f"folded into {norm[0]}"
         folded = f"with {key[0]} folded in"
-        is_by_value = by_value is not None and by_value.startswith("by shape")
-        matching.remarks[norm] = f"{by_value}, {folded}" if is_by_value else folded
+        matching.remarks[norm] = f"{by_value}, {folded}" if by_value.startswith("by shape") else folded
 
 
 def _norm_around(inner: Key, keys: Sequence[Key], matching: Matching) -> Key | None:

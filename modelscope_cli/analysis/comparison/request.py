@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TypeAlias
-from zipfile import is_zipfile
+from zipfile import ZipFile, is_zipfile
 
 from modelscope_cli.checkpoints.file_type import is_checkpoint_name
 from modelscope_cli.checkpoints.reading import is_several
@@ -81,13 +81,15 @@ def read_names(a: str, b: str | None, model: str | None, *, is_run: bool) -> tup
         is_recognised = is_run and runs_in is None  # loading it names its architecture
         return Named(runs_in, Path(text)) if holds_weights(text) and not is_recognised else Named(text)
 
-    for text in texts if is_run else ():
-        if is_zipfile(text) and not (holds_weights(text) or is_program(text)):
-            message = f"'{text}' is an archive, such as TorchScript, whose layers cannot be compared"
-            raise CannotRunError(
-                message, "give the Python module that it was made from, as FILE.py:NAME, or a .pt2"
-            )
     return named(texts[0]), replace(named(texts[1]), is_left_out=b is None)
+
+
+def refuse_script(text: str, other: str) -> None:
+    """Refuse TorchScript in a run: no hook reaches into it, and its weights in A's class do not run its code."""
+    if is_zipfile(text) and not is_program(text) and any("/code/" in one for one in ZipFile(text).namelist()):
+        message = f"'{text}' is TorchScript, whose layers cannot be compared: export the model as .pt2"
+        hint = shlex.join(("modelscope", "diff", other, text))
+        raise CannotRunError(message, f"{hint}   compares the weights alone, not what is computed with them")
 
 
 def holds_weights(text: str) -> bool:
