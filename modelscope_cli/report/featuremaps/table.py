@@ -26,9 +26,12 @@ def featuremaps_sheet(record: FeatureMapsRecord) -> Sheet:
         sheet = f"{record.out_dir}/{record.contact_sheet}"
         facts = [("folder", record.out_dir), ("all at a glance", sheet), *facts]
     facts += not_called_facts(record.not_called)
+    notes = {row.note for row in record.maps}
+    is_shared = len(notes) == 1 < len(record.maps)
+    facts += [("drawn", note) for note in notes if note and is_shared]
     return Sheet(
         title=_title(record),
-        columns=featuremaps_columns(any(row.note for row in record.maps)),
+        columns=featuremaps_columns(any(notes) and not is_shared),
         rows=record.maps,
         facts=tuple(facts),
         is_dim=lambda row: not row.shown,

@@ -141,7 +141,8 @@ def _output(row: LayerShape) -> str:
         return "not called"
     if row.output_names:
         named = zip(row.output_names, row.output_shapes, strict=True)
-        return some((f"{name} {numbers.shape(shape)}" for name, shape in named), 4)
+        most = 3 if len(row.output_names) < 4 else 1  # the maps of a pyramid would hide other columns
+        return some((f"{name} {numbers.shape(shape)}" for name, shape in named), most)
     return numbers.shapes(row.output_shapes) or "-"
 
 
