@@ -155,6 +155,11 @@ def one_of(typed: str, choices: Iterable[str], option: str = "") -> str:
     return f"{near}   one of {', '.join(every)}" if near else f"try {', '.join(every)}"
 
 
+def commented(hint: str) -> str:
+    """Return a hint with a `#` before what it says about its command line, so that all of it can be pasted."""
+    return re.sub(r"^((?:modelscope|ls|pip|python3?|[\w./]+/\w+) .*?)   (?=[^#\s])", r"\1   # ", hint)
+
+
 def quoted(names: Iterable[str]) -> str:
     """Return names quoted for the shell, separated by commas."""
     return ", ".join(map(shlex.quote, names))

@@ -44,6 +44,7 @@ class Review:
     rules: tuple[RuleText, ...]  # those that were applied, and at least those of the problems
     problems: tuple[Problem, ...]
     outcome: str  # the verdict in one sentence
+    checkpoint: str = ""  # file of the weights, for titles
     not_judged: tuple[str, ...] = ()  # one line a reason; `not_judged_title` counts them
     not_judged_title: str = "not judged"
     not_read: Mapping[str, str] = field(default_factory=dict)  # why files were not judged, by path
@@ -76,7 +77,7 @@ def _github(review: Review) -> str:
     A problem without a file in the repository has only a title and is on the page of the run. Escapes as in
     actions/toolkit, packages/core/src/command.ts.
     """
-    lines = [_annotation(problem) for problem in review.problems if not problem.is_known]
+    lines = [_annotation(problem, review.checkpoint) for problem in review.problems if not problem.is_known]
     more = [("warning", notice.message) for notice in review.warnings]
     more += [("error", review.failure)] * (bool(review.failure) and not review.not_read)
     lines += [f"::{level} title=modelscope {review.command}::{_data(plain(text))}" for level, text in more]
@@ -90,9 +91,9 @@ def _github(review: Review) -> str:
     return "".join(f"{line}\n" for line in [*lines, last_line(replace(review, not_judged=()))])
 
 
-def _annotation(problem: Problem) -> str:
+def _annotation(problem: Problem, checkpoint: str) -> str:
     place = f"file={_property(plain(problem.file))},line={problem.line}," if problem.file else ""
-    title = _property(plain(f"{problem.code} {problem.rule}"))
+    title = _property(plain(f"{problem.code} {problem.rule}" + f" ({checkpoint})" * bool(checkpoint)))
     return f"::{problem.severity} {place}title={title}::{_data(_sentence(problem))}"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from modelscope_cli import interrupts
-from modelscope_cli.errors import CannotRunError, ModelscopeError
+from modelscope_cli.errors import CannotRunError, ModelscopeError, commented
 from modelscope_cli.interrupts import obey
 from modelscope_cli.plain_text import plain, plain_lines
 from modelscope_cli.ranks import is_first_to_fail
@@ -160,7 +160,7 @@ def fail(error: ModelscopeError) -> None:
 def hint(text: str) -> None:
     """Write to stderr, after an empty line, what to type instead; unwrapped, so that it can be pasted."""
     write_error("\n")
-    _styled("hint: ", "bold cyan", plain(text))
+    _styled("hint: ", "bold cyan", plain(commented(text)))
 
 
 def stopped(word: str, *, is_partial: bool = False) -> None:

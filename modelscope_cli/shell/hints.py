@@ -57,7 +57,11 @@ def refuse_swallowed(argv: Sequence[str]) -> None:
         one = None if is_value else options.get(word)
         if word == "--" or (argv[0] == "watch" and not is_value and not word.startswith("-")):
             return  # the rest belongs to the script
-        if not is_value and word in COMMANDS and argv[0] not in ("help", "demo") and not os.path.exists(word):
+        is_second = word in COMMANDS and argv[0] not in ("help", "demo") and not os.path.exists(word)
+        is_unknown = (
+            argv[at - 2].startswith("-") and argv[at - 2] not in options
+        )  # it takes the word as its value
+        if not is_value and is_second and not is_unknown:
             message = f"'{word}' is a second command; the line already has '{argv[0]}'"
             raise UsageError(message, _line([*argv[: at - 1], *argv[at:]]))
         is_value = one is not None and one.takes_value

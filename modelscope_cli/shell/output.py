@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from modelscope_cli.errors import ModelscopeError, UsageError
+from modelscope_cli.errors import ModelscopeError, UsageError, commented
 from modelscope_cli.paths import with_file
+from modelscope_cli.plain_text import markdown
 from modelscope_cli.records.refusals import unknown
 from modelscope_cli.records.run import invocation
 from modelscope_cli.report.formats import FORMATS, Format, render_markdown, to_text
@@ -135,7 +136,8 @@ def emit(
         return
     _console.settings.on_failure = None
     if review is not None:
-        _append_summary(sheet)
+        found = replace(sheet, rows=tuple(row for row in sheet.rows if not sheet.is_dim(row)))
+        _append_summary(render_markdown(found))
     sheet = where.layout.arrange(sheet if _console.settings.is_verbose else sheet.without_definitions())
 
     def render(format: Format) -> str:
@@ -187,7 +189,12 @@ def _is_one_stream() -> bool:
 
 
 def emit_failure(where: Destination, error: ModelscopeError) -> None:
-    """Write the error that ended the command, in a format for CI hosts, so that the host shows it."""
+    """Write the error that ended the command to the job summary, and in a format for CI hosts."""
+    if all(one.of != "review" for one in where.formats.values()):
+        return
+    line = shlex.join(("modelscope", *_console.settings.argv))
+    hint = f"\n\nhint: {markdown(commented(error.hint))}" if error.hint else ""
+    _append_summary(f"### Not judged: {markdown(line)}\n\nerror: {markdown(error.message)}{hint}\n")
     format = where.formats.get(where.format)
     if format is None or format.of != "review":
         return
@@ -204,13 +211,12 @@ def _verdict(review: "Review") -> str:
     return last_line(review)
 
 
-def _append_summary(sheet: "Sheet") -> None:
-    """Append the findings to the job summary of GitHub Actions, if its file is set."""
+def _append_summary(text: str) -> None:
+    """Append to the job summary of GitHub Actions, if its file is set."""
     if file := os.environ.get("GITHUB_STEP_SUMMARY"):
         try:
             with Path(file).open("a", encoding="utf-8") as summary:
-                found = replace(sheet, rows=tuple(row for row in sheet.rows if not sheet.is_dim(row)))
-                summary.write(f"{render_markdown(found)}\n")
+                summary.write(f"{text}\n")
         except OSError as error:
             _console.warn(f"the job summary was not written: {error}")
 

@@ -96,6 +96,11 @@ def test_annotations_carry_file_and_line(run, cwd):
     )
 
 
+def test_annotations_name_the_checkpoint(run):
+    first, *_ = run(f"{QUICK} --format github").out.splitlines()
+    assert "title=MS202 dead-channels (sick.safetensors)::" in first
+
+
 def test_a_summary_of_the_step_is_appended(run, cwd, monkeypatch):
     page = cwd / "summary.md"
     page.write_text("what was there\n")
@@ -107,6 +112,13 @@ def test_a_summary_of_the_step_is_appended(run, cwd, monkeypatch):
     assert "| MS202 | warning | dead-channels | relu | 14 of 16 channels are always zero |" in told
     assert "result: passed with 3 warnings (only errors fail the check)" in told
     assert "result: passed: nothing found" in told
+    (cwd / "cut.pth").write_bytes(b"PK")
+    run("check {TINY} -c cut.pth", expect=4)
+    run("summary no.py:Net", expect=4)
+    last = page.read_text().rpartition("### ")[2]
+    assert last.startswith("Not judged: modelscope check ")
+    assert "error: 'cut.pth' is n" in last
+    assert "hint: " in last
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(cwd / "nowhere" / "summary.md"))
     assert "warning: the job summary was not written" in run(f"{HEALTHY} --select MS1").err
 

@@ -105,7 +105,7 @@ TABLE = [
     (ALL, "<no_such_package.models:X>", 2, "'no_such_package'", "python -c"),
     (ALL, "<{bad}/broken.py:Unbuildable>", 4, "raised KeyError: 'init'", "hint: --debug"),
     (LOOK, "<{bad}/broken.py:Misfit> -w none", 4, "forward raised in b (Linear), given [1, 4, 222, 222]", ""),
-    (LOOK, "<{bad}/broken.py:Unlucky> -w none", 4, "ValueError: no luck today", " --help   shows how to give"),
+    (LOOK, "<{bad}/broken.py:Unlucky> -w none", 4, "ValueError: no luck today", " --help   # shows how to give"),
     # what a classifier says
     ("ablate", "{dot} <{bad}/broken.py:Maps>", 4, "outputs feature maps of 4x222x222", "--output-kind"),
     ("ablate", "{dot} <{bad}/broken.py:Boxes>", 4, "outputs 4 values per image", "modelscope stats"),

@@ -263,7 +263,7 @@ def test_from_python_the_error_has_the_record(place):
 def test_no_verdict_is_given_on_random_weights_in_place_of_those_that_could_not_be_had(refused, place, line):
     message, hint = refused(line, 4)
     assert message == "error: weights 'IMAGENET1K_V1' are not available: offline and not in the cache"
-    assert " --weights none   or put resnet18-" in hint
+    assert " --weights none   # or put resnet18-" in hint
 
 
 def test_random_weights_that_were_asked_for_are_judged(run):

@@ -40,7 +40,11 @@ def folder(cwd):
     ("stats net.py:Net img.jpg --input-size 3 48 40 -w none", "stats net.py:Net img.jpg --size 48,40 -w none"),
     ("stats net.py:Net --input-size 1,3,48,40", "stats net.py:Net --input-shape 1,3,48,40"),
     ("predict net.py:Net photos --imgsz=3,48,40", "predict net.py:Net photos --size 48,40"),
-    ("stats net.py:Net img.jpg --resize none", "stats net.py:Net img.jpg   see modelscope stats --help"),
+    ("stats net.py:Net img.jpg --resize none", "stats net.py:Net img.jpg   # see modelscope stats --help"),
+    # another command after an option that this one lacks is its value
+    ("predict net.py:Net img.jpg --mode train",
+     "predict net.py:Net img.jpg   # it is an option of stats, grads, check, diff"),
+    ("predict net.py:Net img.jpg --frob check", "predict net.py:Net img.jpg   # see modelscope predict --help"),
     # in another order
     ("--model resnet18 summary", "summary --model resnet18"),
     # a model in the place of another
@@ -60,7 +64,7 @@ def folder(cwd):
     # a value is missing
     ("stats resnet18 --plot", "stats resnet18 --plot FILE"),
     # a folder as a file
-    ("featuremaps net.py:Net -o maps", "featuremaps net.py:Net --out maps   a folder for the figures"),
+    ("featuremaps net.py:Net -o maps", "featuremaps net.py:Net --out maps   # a folder for the figures"),
     # an option as the value of another
     ("stats net.py:Net --plot --out st1", "stats net.py:Net --plot FILE --out st1"),
     ("watch --steps --out x train.py --out y", "watch --steps N --out x train.py --out y"),
@@ -84,15 +88,15 @@ def test_the_hint_is_the_line_that_was_meant(refused, typed, meant):
 
 @pytest.mark.parametrize(("typed", "code", "said", "hint"), [
     ("summary net.py:Net --input 1x28x28", 2, "",
-     "modelscope summary net.py:Net --input-shape 1,28,28   instead of --input 1x28x28"),
+     "modelscope summary net.py:Net --input-shape 1,28,28   # instead of --input 1x28x28"),
     ("predict last.pth img.jpg", 4, "'last.pth' holds weights named as in an nn.Sequential",
-     "modelscope predict FILE.py:NAME img.jpg --checkpoint last.pth   "
+     "modelscope predict FILE.py:NAME img.jpg --checkpoint last.pth   # "
      "FILE.py has the lines that built it: NAME = nn.Sequential(...)"),
     ("stats ner.py:Net img.jpg", 4, "no file 'ner.py'", "modelscope stats net.py:Net img.jpg"),
     ("watch torchrun --nproc-per-node 2 train.py --epochs 2", 2, "",
      "torchrun --nproc-per-node 2 -m modelscope_cli watch train.py --epochs 2"),
     ("summary resnet18 resnet34", 2, "'resnet18' and 'resnet34' are two models",
-     "modelscope summary resnet18   or modelscope diff resnet18 resnet34"),
+     "modelscope summary resnet18   # or modelscope diff resnet18 resnet34"),
     ("stats net.py:Net phone.heic", 4, "", "magick phone.heic phone.png"),
     ("stats net.py:Net https://example.org/a.jpg", 4, "is a URL, but images are read from files",
      "curl -LO https://example.org/a.jpg"),

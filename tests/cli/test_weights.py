@@ -58,6 +58,10 @@ def test_statistics_are_numpys(run, state, checkpoint):
         assert {key: row[key] for key in expected} == close(expected, scale=0.01)
 
 
+def test_broken_values_are_told_beside_the_rows(run, checkpoint):
+    assert "values: NaN or infinite in 1 tensor: decoder.broken (" in run(f"weights {checkpoint} --stats").err
+
+
 def test_a_tree_adds_up(run, state, checkpoint):
     rows = {row["name"]: row for row in run(f"weights {checkpoint} --depth 1").rows}
     assert list(rows) == ["encoder", "decoder", "nothing", "spectrum"]

@@ -288,7 +288,7 @@ def test_a_file_that_was_cut_off_is_damaged(run, cwd, is_zip):
 
 def test_a_folder_is_scanned_by_the_line_that_the_hint_gives(run, files):
     told = run("weights .", expect=4)
-    assert "modelscope weights --scan .   scans all" in told.err
+    assert "modelscope weights --scan .   # scans all" in told.err
     run("weights --scan .", expect=1)
 
 

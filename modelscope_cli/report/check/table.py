@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from modelscope_cli.errors import commented
 from modelscope_cli.paths import in_repository
 from modelscope_cli.records.check import NOT_JUDGED, CheckRecord, DatasetReport, Finding
 from modelscope_cli.records.naming import counted, some
@@ -77,7 +78,7 @@ def _hints(record: CheckRecord) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in record.findings:
         if not one.known:
-            found.setdefault(one.code, one.hint)
+            found.setdefault(one.code, commented(one.hint))
     return found
 
 
@@ -208,6 +209,7 @@ def review(record: CheckRecord, failure: str = "") -> Review:
     return Review(
         command="check",
         subject=model.name,
+        checkpoint=model.weights.resolved if model.weights.origin == "checkpoint" else "",
         rules=record.rules,
         problems=tuple(map(problem, record.findings)),
         outcome=sentence(record),

@@ -160,6 +160,9 @@ def _facts(record: WeightsRecord) -> tuple[tuple[str, str], ...]:
     facts.append(("architecture", architecture(record.architecture)))
     if not record.has_stats:
         facts.append(("values", "not read, so not checked for NaN; --stats reads them"))
+    counts = [(row.name, (row.nan_count or 0) + (row.inf_count or 0)) for row in record.tensors]
+    if broken := [f"{name} ({n:,})" for name, n in counts if n]:
+        facts.append(("values", f"NaN or infinite in {counted(len(broken), 'tensor')}: {_listed(broken)}"))
     if record.note:
         facts.append(("state dict", record.note))
     if record.beside:
