@@ -3,7 +3,7 @@
 import shlex
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from modelscope_cli.checkpoints.identify import without_prefixes
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.records.naming import dtype_name, some
 from modelscope_cli.records.run import Notice
 
 _N_NAMED = 5
@@ -36,20 +37,22 @@ class Misfit:
     unexpected: tuple[str, ...]
     misshaped: tuple[str, ...]
 
-    def __bool__(self) -> bool:
-        return bool(self.missing or self.unexpected or self.misshaped)
-
     def notices(self) -> tuple[Notice, ...]:
         """Return one warning for each kind of difference: `2 keys are missing (fc.weight, fc.bias)`."""
         kinds = {"missing": self.missing, "unexpected": self.unexpected, "misshaped": self.misshaped}
-        return tuple(
-            Notice(
-                f"{kind}_keys",
-                listed(keys).replace(" ", f" {'key is' if len(keys) == 1 else 'keys are'} {kind} ", 1),
-            )
-            for kind, keys in kinds.items()
-            if keys
-        )
+        are = {kind: "key is" if len(keys) == 1 else "keys are" for kind, keys in kinds.items()}
+        found = {k: listed(keys).replace(" ", f" {are[k]} {k} ", 1) for k, keys in kinds.items() if keys}
+        return tuple(Notice(f"{kind}_keys", words) for kind, words in found.items())
+
+
+def untrained(module: nn.Module, lacking: Collection[str]) -> tuple[Notice, ...]:
+    """Return a warning of parameters that no file has; heads that only a training uses do not count."""
+    every = dict(module.named_parameters(remove_duplicate=False))
+    filled = {id(one) for name, one in every.items() if name not in lacking}  # also by the name of a tied one
+    names = [n for n, one in every.items() if id(one) not in filled and ".aux" not in f".{n.lower()}"]
+    are = "is" if len(names) == 1 else "are"
+    words = f"{some(names)} {are} not from the checkpoint and random: predictions mean nothing until trained"
+    return (Notice("untrained_weights", words),) if names else ()
 
 
 def strip_prefixes(state: dict[str, Tensor], module: nn.Module) -> tuple[dict[str, Tensor], str | None]:
@@ -107,10 +110,11 @@ def load_state(
     misfit = Misfit(
         tuple(key for key in result.missing_keys if key not in misshaped and not _is_counter(key)),
         tuple(key for key in result.unexpected_keys if not _is_counter(key)),
-        tuple(f"{key} {_shape(state[key])} for {_shape(own[key])}" for key in sorted(misshaped)),
+        tuple(f"{key} {_shape(state[key])}, not {_shape(own[key])}" for key in sorted(misshaped)),
     )
-    if not misfit:
+    if not (notices := misfit.notices()):
         return "", ()
+    alarm = untrained(module, {*result.missing_keys, *misshaped})
     n_fitting = len(fitting) - len(result.unexpected_keys)
     n_all = max(sum(not _is_counter(key) for key in own), len(state))
     if n_fitting < _MIN_FITTING_FRACTION * n_all:
@@ -124,15 +128,25 @@ def load_state(
         hint = f"modelscope weights {shlex.quote(file)}   names the architecture of the checkpoint, if it is known"
         raise CannotRunError(message, hint)
     if strict:
-        parts = ", ".join(notice.message for notice in misfit.notices())
+        parts, counts = ", ".join(notice.message for notice in notices), classes_of(state, module)
         hint = "--no-strict   leaves out keys that do not match"
+        heads = [key for key in misfit.unexpected if key.endswith("weight") and state[key].ndim == 2]
+        if counts:
+            n_own = min(len(own[key]) for key in misshaped)
+            parts = f"it has {counts[0]} classes, the model {n_own} ({misfit.misshaped[-1]})"
+            hint = f"build the model for {counts[0]} classes"
+        elif alarm and heads:
+            layers = (f"{key[:-7]} Linear {state[key].shape[1]}->{state[key].shape[0]}" for key in heads[:4])
+            hint = f"the head of the file is {', '.join(layers)}: build it in a file"
+        elif alarm:
+            hint = f"modelscope weights {shlex.quote(file)}   lists the layers of the file"
         if any(key.endswith((".zero_point", "._packed_params._packed_params")) for key in misfit.unexpected):
             parts += "; it is of a quantised model"
             hint = _QUANTISED
         raise CannotRunError(f"checkpoint '{file}' does not fit '{name}': {parts}", hint)
     n_own = sum(not _is_counter(key) for key in own)
     n_filled = n_own - len(misfit.missing) - len(misshaped)
-    return f"{n_filled} of {n_own} tensors from " * (n_filled < n_own), misfit.notices()
+    return f"{n_filled} of {n_own} tensors from " * (n_filled < n_own), (*notices, *alarm)
 
 
 def nonfinite_weights(module: nn.Module) -> tuple[Notice, ...]:
@@ -179,10 +193,11 @@ def _has_nonfinite(value: Any) -> bool:
 
 
 def _shape(tensor: Tensor) -> str:
-    return ("×".join(map(str, tensor.shape)) or "scalar") + f" {str(tensor.dtype).removeprefix('torch.')}"
+    return f"{'×'.join(map(str, tensor.shape)) or 'scalar'} {dtype_name(tensor.dtype)}".removesuffix(
+        " float32"
+    )
 
 
-def listed(names: Iterable[str], n: int = _N_NAMED) -> str:
+def listed(names: Sequence[str], n: int = _N_NAMED) -> str:
     """Return the number of names and the first `n` of them."""
-    names = list(names)
     return f"{len(names)} ({', '.join(names[:n])}{', ...' * (len(names) > n)})"

@@ -20,7 +20,7 @@ from modelscope_cli.checkpoints.tensors import Checkpoint, read_checkpoint
 from modelscope_cli.errors import CannotRunError, UsageError, with_nearest
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.architecture import Architecture, seeded
-from modelscope_cli.models.fit import Misfit, nonfinite_weights
+from modelscope_cli.models.fit import Misfit, nonfinite_weights, untrained
 from modelscope_cli.models.initialise import Filled, fill_without
 from modelscope_cli.models.request import ModelRequest, parse_model_args
 from modelscope_cli.models.zoo import WeightsUnavailableError
@@ -199,7 +199,8 @@ def _fill_hf(architecture: Architecture, request: ModelRequest, name: str) -> Fi
     module, misfit = _load(request, name, checkpoint)
     notes = [f"weights: {checkpoint.path.name} ({request.weights}; {origin}, {checkpoint.path})"]
     info = WeightsInfo(request.weights, checkpoint.path.name, origin, checkpoint.sha256)
-    warnings = checkpoint.warnings + misfit.notices() + nonfinite_weights(module)
+    notices = misfit.notices() + untrained(module, misfit.missing)
+    warnings = checkpoint.warnings + notices + nonfinite_weights(module)
     return Filled(module, info, None, (*notes, *checkpoint.notes), warnings)
 
 

@@ -188,7 +188,8 @@ class Evidence:
         draws: random functions that the model calls in eval mode, `torch.rand at net.py:12`.
         rescaled: the forward pass after zero-initialised parameters were rescaled; None if there are none.
             `backward` is of that model, too.
-        is_real: the input was images or a tensor file, not noise. `is_loaded`: the weights are those of a file.
+        is_real: the input was images or a tensor file, not noise. `is_loaded`: the weights are those of a file;
+            `untrained`: which of them the file lacks, in words.
         only_class: the class folder that holds all images; None where there are several, or no class folders.
         accuracy: None where the folders of the images are not the labels of classes.
         safety: code that the checkpoint would run; None without a file.
@@ -212,6 +213,7 @@ class Evidence:
     rescaled: Forward | None = None
     is_real: bool = False
     is_loaded: bool = False
+    untrained: tuple[str, ...] = ()
     only_class: str | None = None
     accuracy: Accuracy | None = None
     safety: Safety | None = None

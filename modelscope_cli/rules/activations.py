@@ -365,7 +365,7 @@ def _foreign(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 
 def _no_trained_norm(evidence: Evidence, threshold: float) -> str | None:
-    is_judged = _is_trained(evidence) or (evidence.is_loaded and evidence.is_fresh)
+    is_judged = evidence.untrained or _is_trained(evidence) or (evidence.is_loaded and evidence.is_fresh)
     return _nothing_seen(evidence, threshold) or (None if is_judged else "no norm was changed by training")
 
 
@@ -376,15 +376,17 @@ def _is_trained(evidence: Evidence) -> bool:
 
 @rule("MS209", "norm-as-made", ERROR, 0, needs=FORWARD, excuse=_no_trained_norm)
 def _as_made(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """A norm has its initial statistics, or its initial scale and shift, although the model is trained or loaded.
+    """A norm has its initial statistics, or its initial scale and shift, although the model is trained or loaded;
+    or the file lacks weights of any layer.
 
-    Measure: norms that run with their initial values
+    Measure: norms that run with their initial values; of any layer, whether the file lacks its weights
     Source: torch.nn.BatchNorm2d, track_running_stats: each batch in train mode updates them; torch.optim.SGD: each
         step changes every parameter that has a gradient
     Hint: modelscope weights FILE   lists the contents of the file; load parameters and buffers with strict=True
     Why: these layers were never loaded, or were reset: in eval mode they do not compute what was trained
     """
     assert evidence.forward is not None
+    yield from (Sighting(None, 1, message) for message in evidence.untrained)
     called = {call.name for call in evidence.forward.flow}
     states = {norm.name: norm for norm in evidence.batch_norms}
     parameters = {norm.name: norm for norm in evidence.norms}

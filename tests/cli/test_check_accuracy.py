@@ -132,3 +132,11 @@ def test_chance_needs_enough_images(tmp_path, n_classes, n, n_right, judged, fou
         record = error.record
     assert record.accuracy.right.value == n_right / n
     assert (record.rules[0].judged, bool(record.findings)) == (judged, found), record.rules[0].reason
+
+
+def test_scores_that_are_all_nan_have_no_accuracy(run, place):
+    torch.save({"head.weight": torch.full((3, 3), torch.nan)}, place / "nan.pth")
+    outcome = checked(run, "nan", f"{LABELS} --json", expect=1)
+    assert outcome.json["accuracy"] is None
+    (rule,) = (rule for rule in outcome.json["rules"] if rule["code"] == "MS605")
+    assert rule["reason"] == "accuracy: not computed, as the scores of all images are NaN"

@@ -267,7 +267,7 @@ def _counted(subject: Subject, question: ImageQuery, names: Sequence[str], recei
         return
     for_maps, again = map(sum, zip(*(_COSTS.get(name, (1, 1)) for name in names), strict=True))
     passes = for_maps + (0 if receipt == NONE else COVERED + 4 * again)
-    run = question.run
+    run = question.scored.run
     with counting(subject.progress, "passes", passes) as run.tick:
         yield
         for _ in range(passes):  # which is an estimate
@@ -361,7 +361,6 @@ def _asking(
                     batch.names[n] if batch.names else str(first + n),
                     Scored(counted, target, n_together if has_many else 1, find, subject.seed),
                     image,
-                    target,
                     logit,
                     probability,
                     look_at(settled),

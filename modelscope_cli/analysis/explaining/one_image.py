@@ -16,8 +16,8 @@ from modelscope_cli.analysis.explaining.receipt.faithfulness import Faithfulness
 from modelscope_cli.analysis.explaining.receipt.randomisation import Maps, find_head, head_randomisation
 from modelscope_cli.analysis.explaining.receipt.rankings import spearman
 from modelscope_cli.analysis.explaining.receipt.verdict import judged
-from modelscope_cli.analysis.explaining.scored import Counted, Scored, UnfitError, ZeroGradientError
-from modelscope_cli.analysis.explaining.target import ClassTarget, OtherTarget
+from modelscope_cli.analysis.explaining.scored import Scored, UnfitError, ZeroGradientError
+from modelscope_cli.analysis.explaining.target import ClassTarget
 from modelscope_cli.analysis.explaining.where import agreement, evidence_box
 from modelscope_cli.analysis.outputs.degenerate import Degenerate
 from modelscope_cli.errors import CannotRunError
@@ -59,7 +59,6 @@ class ImageQuery:
     name: str  # the file's name, or a number
     scored: Scored
     image: Tensor  # `(1, C, H, W)`, preprocessed
-    target: ClassTarget | OtherTarget
     # logit, probability: the model's output for the target
     logit: float
     probability: float
@@ -67,10 +66,6 @@ class ImageQuery:
     is_normalised: bool = True  # whether zero is the mean colour
     # The image before normalisation, `(3, H, W)` uint8; None for noise and tensors
     picture: Tensor | None = None
-
-    @property
-    def run(self) -> Counted:
-        return self.scored.run
 
 
 def explain_image(
@@ -94,16 +89,16 @@ def explain_image(
         outcomes = _with_receipts(question, outcomes, model)
     return ImageResult(
         name=question.name,
-        words=question.target.words,
-        index=getattr(question.target, "index", None),
+        words=question.scored.target.words,
+        index=getattr(question.scored.target, "index", None),
         logit=question.logit,
-        probability=question.probability if question.target.has_probability else None,
+        probability=question.probability if question.scored.target.has_probability else None,
         maps=outcomes if has_maps else {method: one.figures() for method, one in outcomes.items()},
         unfit=unfit,
         degenerate=question.degenerate,
         picture=question.picture if has_maps else None,
-        passes=question.run.images,
-        score_name=question.target.score_name,
+        passes=question.scored.run.images,
+        score_name=question.scored.target.score_name,
     )
 
 
@@ -115,7 +110,7 @@ def _outcomes(
     size = (image.shape[-2], image.shape[-1])
     outcomes: dict[str, MethodResult] = {}
     unfit: dict[str, UnfitError] = {}
-    flat = {name for name in names if METHODS[name].is_local and question.target.is_at_peak}
+    flat = {name for name in names if METHODS[name].is_local and question.scored.target.is_at_peak}
     for name in sorted(names, key=flat.__contains__):
         started = time.perf_counter()
         try:
@@ -132,7 +127,7 @@ def _outcomes(
             continue
         seconds = time.perf_counter() - started
         full_size = explanation.on(size)
-        units = METHODS[name].units and question.target.score_name.replace("logit", "logits")
+        units = METHODS[name].units and question.scored.target.score_name.replace("logit", "logits")
         box = evidence_box(full_size)
         outcomes[name] = MethodResult(
             explanation.cells, full_size, units, Receipt(), box, explanation, seconds
@@ -196,7 +191,7 @@ def _with_receipts(
         return maps
 
     repeated, elsewhere = again(), again(faithfulness.left_half)
-    head = find_head(model, partial(question.run, image))
+    head = find_head(model, partial(question.scored.run, image))
     references = {n: one.cells if one.map.brief is None else one.map.brief for n, one in outcomes.items()}
     is_linear = all(METHODS[name].units for name in outcomes)  # maps in logits are linear in them
     score = partial(scored.scores, image) if is_linear else None
@@ -220,7 +215,7 @@ def _with_receipts(
 
 def _unseen(question: ImageQuery) -> str:
     """Say why covering cannot be tested: the class is too improbable in the image; empty if it can."""
-    target = question.target
+    target = question.scored.target
     if not isinstance(target, ClassTarget) or question.probability >= target.least_probability:
         return ""
     return f"class probability below {percent(target.least_probability)}"

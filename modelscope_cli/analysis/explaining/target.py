@@ -53,22 +53,11 @@ class OtherTarget:
     reader: OutputReader
     image: Tensor
     followed: FollowedScore
-
-    @property
-    def words(self) -> str:
-        return self.followed.words
-
-    @property
-    def has_probability(self) -> bool:
-        return self.followed.probability is not None
-
-    @property
-    def is_at_peak(self) -> bool:
-        return self.followed.is_at_peak
-
-    @property
-    def score_name(self) -> str:
-        return self.followed.name
+    # words, has_probability, is_at_peak, score_name: of what is followed
+    words: str
+    has_probability: bool
+    is_at_peak: bool
+    score_name: str
 
     def score(self, output: Any) -> Tensor:
         return self.followed.score(self.reader.read(output, (self.image,), 1).main).float()
@@ -84,7 +73,9 @@ def choose_target(
     """Return the target for one image, `(1, C, H, W)`, and its output, which is `settled` on the CPU."""
     said, labels = settled.checked().main, reader.categories
     if not isinstance(said, ClassScores) or not aim.is_class:
-        return OtherTarget(reader, image, answer.follow(aim, labels))
+        followed = answer.follow(aim, labels)
+        facts = (followed.words, followed.probability is not None, followed.is_at_peak, followed.name)
+        return OtherTarget(reader, image, followed, *facts)
     index = (
         int(said.logits.argmax(1)) if aim.kind == PREDICTED else class_index(aim.name, said.n_classes, labels)
     )

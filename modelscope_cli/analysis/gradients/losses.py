@@ -120,12 +120,9 @@ class Criterion:
         if whole is not None:
             return whole
         path, main = main_leaf(outputs)
-        is_scores = _has_classes(main) and self._reader.part_of(path, main, args).kind in (
-            "classes",
-            "pixels",
-        )
-        said = self._reader.read(output, args).main if is_scores and main.ndim == 2 else None
-        classes = said if isinstance(said, ClassScores) else None
+        part = self._reader.part_of(path, main, args) if _has_classes(main) else None
+        classes = part if isinstance(part, ClassScores) else None
+        is_scores = part is not None and part.kind in ("classes", "pixels")
         loss = self._of_main_output(path, main, outputs, classes, is_scores=is_scores)
         return self._with_the_others(loss, outputs) if self._request.name == AUTO else loss
 

@@ -100,6 +100,7 @@ NEAR_ZERO = 1e-6
 # An input above this root mean square is measured again at the first weights.
 _LARGE = 3.0
 _NOT_FINITE = "forward values are not finite"
+_ALL_NAN = "accuracy: not computed, as the scores of all images are NaN"
 
 Track = Callable[[Iterable[Any], str], Iterator[Any]]
 
@@ -124,7 +125,8 @@ def gather(
     """
     checkup = _Checkup(loaded, batches, is_training, track, seed)
     is_loaded = loaded.info.weights.origin in ("cache", "download", "checkpoint")
-    return checkup.gather(needs, Evidence(is_real=is_real, is_loaded=is_loaded))
+    untrained = tuple(one.message for one in loaded.warnings if one.code == "untrained_weights")
+    return checkup.gather(needs, Evidence(is_real=is_real, is_loaded=is_loaded, untrained=untrained))
 
 
 class _Checkup:
@@ -166,6 +168,7 @@ class _Checkup:
         with seeded(self._seed):
             forward = self._forward()
             evidence = replace(evidence, forward=forward, accuracy=self._right.accuracy(self._name))
+            self._missing |= {"accuracy": _ALL_NAN} if self._right.share() and self._right.is_nan else {}
             if not forward.is_finite:
                 self._missing.update(dict.fromkeys(passes - {"forward"}, _NOT_FINITE))
                 return evidence

@@ -91,7 +91,7 @@ class ModelOutput:
 
     def checked(self) -> "ModelOutput":
         """Return this output; raise if it has NaN or infinite values."""
-        if self.main.is_finite():
+        if self.main.tensor().isfinite().all():
             return self
         message = "the model's output is NaN or infinite, so changes of it cannot be measured"
         raise CannotRunError(message, "modelscope stats ...   shows where it begins")

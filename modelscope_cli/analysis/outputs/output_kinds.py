@@ -129,10 +129,6 @@ class OutputPart(ABC):
         """
         return None
 
-    def is_finite(self) -> bool:
-        """Whether there is neither NaN nor infinity in it."""
-        return bool(self.tensor().isfinite().all())
-
 
 class Scores(OutputPart):
     """Scores of classes, of images or of pixels, which can be compared with those of a changed model.

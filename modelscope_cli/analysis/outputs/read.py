@@ -54,9 +54,7 @@ _WHY = {
 _SEVERAL = "several"  # of logits that are all clearly on or off, and not one of them on
 _CLEAR = 2.0  # a logit this far from 0 is one of at most 12 %, or at least 88 %, by a sigmoid
 # Dimensions of the tensor that is read as each kind.
-_DIMENSIONS = {
-    **{"classes": (2,), "labels": (1, 2), "segmentation": (4, 5), "depth": (3, 4), "embedding": range(1, 9)}
-}
+_DIMENSIONS = {"classes": (2,), "labels": (1, 2), "segmentation": (4, 5), "depth": (3, 4)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +122,7 @@ class OutputReader:
         yolo: Any = yolo_of(self.module)
         if len(leaves) > 1 and type(yolo.model[-1] if yolo is not None else None).__name__ == "Classify":
             first = leaves[1]  # the logits, after their softmax
-        if self.wanted in ("auto", "detection"):
+        if self.wanted not in _DIMENSIONS:
             return first
         fitting = (leaf for leaf in (first, *leaves) if leaf[1].ndim in _DIMENSIONS[self.wanted])
         if self.wanted == "depth":

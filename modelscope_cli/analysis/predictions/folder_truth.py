@@ -89,11 +89,13 @@ class RightPredictions:
 
     def __init__(self) -> None:
         self._n_right, self._truth = 0, Counter[int]()
+        self.is_nan = True  # whether the scores of all images are
 
     def add(self, logits: Tensor, truth: Tensor | None) -> None:
         """Add the logits of some images, `(N, classes)`, and the class of each."""
         if truth is not None:
             self._truth.update(truth.tolist())
+            self.is_nan &= bool(logits.isnan().any(1).all())
             is_none = logits.isnan().any(1) | is_undecided(logits)
             self._n_right += int((~is_none & (logits.argmax(1) == truth.to(logits.device))).sum())
 
@@ -103,7 +105,7 @@ class RightPredictions:
     def accuracy(self, label: Callable[[int], str]) -> Accuracy | None:
         """Return the share with the number of images and the most frequent class, named by `label`."""
         share = self.share()
-        if share is None:
+        if share is None or self.is_nan:
             return None
         ((most_frequent, n),) = self._truth.most_common(1)
         return Accuracy(share, self._truth.total(), n / self._truth.total(), label(most_frequent))
