@@ -4,6 +4,7 @@ import itertools
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence, Set
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
@@ -115,7 +116,8 @@ class OutputStream(Observer):
         """
         # Discard what an earlier pass left.
         self._handed, self._may_go_on = SimpleQueue(), SimpleQueue()
-        thread = threading.Thread(target=self._work, args=(run,), name="modelscope forward", daemon=True)
+        start = copy_context().run  # with the invocation, for hints
+        thread = threading.Thread(None, start, "modelscope forward", (self._work, run), daemon=True)
         thread.start()
         try:
             while (handed := self._handed.get()) is not None:

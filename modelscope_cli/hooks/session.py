@@ -1,6 +1,7 @@
 """Attach to the layers of a model, run it, observe every call, and restore it."""
 
 import inspect
+import re
 import shlex
 import sys
 from collections import Counter
@@ -106,6 +107,8 @@ class ForwardError(CannotRunError):
         hint = f"modelscope {command} --help   shows how to give another input {options}"
         if (failed := failed_device(error)) is not None:
             reason, hint = failed
+        elif fixed := re.search(r"shape\[(\d)\] to be (?:equal to )?(.*?, but got \d+)", str(error)):
+            reason = f"exported for dimension {fixed[1]} of {fixed[2]}".replace("dimension 0", "a batch size")
         elif "on the same device" in reason:
             hint = "--device cpu   the model keeps or makes a tensor on another device than its input"
         elif reason.startswith("Expected more than 1 value per channel when training"):
@@ -117,6 +120,7 @@ class ForwardError(CannotRunError):
 def _other_shape(model: nn.Module, args: Arguments) -> str | None:
     """Return a hint for a model of images that was given another size than it was built for, or no image at all."""
     given = [tensor for _, tensor in tensors_in(args)]
+    words = invocation().argv
     exported: Any = getattr(model, "exported_shapes", ())  # of a program, which takes no others
     if len(given) != 1 or len(exported) > 1:
         return None
@@ -124,8 +128,10 @@ def _other_shape(model: nn.Module, args: Arguments) -> str | None:
         sizes = [size if type(size) is int else 1 for size in exported[0]]
         if tuple(sizes) == given[0].shape:
             return None
-        is_of_one = sizes[0] == 1 and tuple(sizes[1:]) == given[0].shape[1:]
-        return "--batch 1" if is_of_one else f"--input-shape {','.join(map(str, sizes))}"
+        if words and len(sizes) == 4 and "--input-shape" not in " ".join(words):
+            is_of_one = sizes[0] == 1 and tuple(sizes[1:]) == given[0].shape[1:]
+            return "--batch 1" if is_of_one else f"--size {sizes[2]},{sizes[3]}"
+        return f"--input-shape {','.join(map(str, sizes))}"
     if (taken := input_taken(model, 1)) is not None and taken.shape[1:] != given[0].shape[1:]:
         return f"--input-shape {'int64:' * (not taken.is_floating_point())}{','.join(map(str, taken.shape))}"
     if not 1 <= given[0].ndim <= 4 or not given[0].is_floating_point():
@@ -133,7 +139,6 @@ def _other_shape(model: nn.Module, args: Arguments) -> str | None:
     shape = image_shape_taken(model, given[0])
     if shape is None or shape == given[0].shape:
         return None
-    words = invocation().argv
     rebuilt = "".join(f"--model-arg {text} or " for text in _rebuilt(model, given[0], shape, words))
     if not words or "--input-shape" in " ".join(words):
         return f"{rebuilt}--input-shape {','.join(map(str, shape))}"

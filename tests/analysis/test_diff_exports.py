@@ -190,3 +190,28 @@ def test_a_normalisation_inside_one_model_is_told_of_that_one(ours, theirs, said
     (cause,) = ms.diff(model, tmp_path / "net.pt2", X).causes
     assert cause.kind == "preprocessing"
     assert said in cause.message
+
+
+def test_a_padding_of_its_own_does_not_keep_a_norm_from_being_folded_into_a_convolution(tmp_path):
+    conv = nn.Conv2d(3, 4, 3, padding=1, padding_mode="reflect", bias=False)
+    model = nn.Sequential(conv, nn.BatchNorm2d(4), nn.MaxPool2d(3, 2), nn.ReLU(), nn.Conv2d(4, 4, 3)).eval()
+    model[1].running_var.uniform_(0.1, 2)
+    other = copy.deepcopy(model)
+    for change in (lambda: None, lambda: setattr(other[2], "ceil_mode", True)):
+        change()
+        faults.export(other, X, tmp_path / "net.onnx", dynamo=True)
+        record = ms.diff(model, tmp_path / "net.onnx", X)
+        assert record.is_same is not other[2].ceil_mode
+        assert all("ceil_mode of max_pool2d is True in B" in one.message for one in record.causes)
+        assert bool(record.causes) is other[2].ceil_mode
+
+
+def test_a_layer_that_a_program_lacks_is_named(tmp_path):
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(196, 3)
+    ).eval()
+    other = copy.deepcopy(model)
+    other[1] = nn.Identity()
+    torch.export.save(torch.export.export(other, (X,)), tmp_path / "net.pt2")
+    (cause,) = ms.diff(model, tmp_path / "net.pt2", X).causes
+    assert (cause.kind, cause.layer) == ("missing_node", "1")

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, ModelscopeError
+from modelscope_cli.shell.app import run
 
 X = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(0))
 
@@ -153,7 +154,7 @@ def test_a_program_is_summarised_and_checked_with_its_own_input(exported: Path) 
 @pytest.mark.parametrize(("file", "keywords", "words", "hint"), [
     ("any", {"mode": "train"}, "not in train mode", "mode"),
     ("any", {"dtype": "float16"}, "is run as it is", "dtype"),
-    ("two", {"inputs": X[:1]}, "equal to 2, but got 1", "input_shape=(2, 3, 12, 12)"),
+    ("two", {"inputs": X[:1]}, "a batch size of 2, but got 1", "input_shape=(2, 3, 12, 12)"),
     ("none", {}, "no model file", "ls"),
 ])  # fmt: skip
 def test_what_a_program_does_not_take_is_said(
@@ -228,3 +229,31 @@ def test_what_gives_no_tensor_is_looked_at_all_the_same(output: Any) -> None:
     assert not ms.check(model, X, select="MS4").findings
     with pytest.raises(CannotRunError, match="without tensors"):
         ms.grads(model, X)
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "hint"),
+    [
+        ("--input-shape 3,3,12,12", "a batch size of 2, but got 3", "--input-shape 2,3,12,12"),
+        ("--input-shape 2,3,10,12", "dimension 2 of 12, but got 10", "--input-shape 2,3,12,12"),
+        ("image.png image.png --batch 2 --size 16", "dimension 2 of 12, but got 16", "--size 12,12"),
+    ],
+)
+@pytest.mark.parametrize("sides", ["stats two.pt2", "diff net.py:small two.pt2"])
+def test_a_size_that_the_export_fixed_is_named_and_mended(
+    sides: str,
+    given: str,
+    said: str,
+    hint: str,
+    exported: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(exported)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    Image.new("RGB", (20, 20)).save("image.png")
+    Path("net.py").write_text("from test_programs import small\n")
+    assert run([*sides.split(), *given.split()]) == 4
+    error, _, line = capsys.readouterr().err.rpartition("hint: modelscope ")
+    assert f"exported for {said}" in error
+    assert hint in line

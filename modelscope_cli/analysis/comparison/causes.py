@@ -41,7 +41,7 @@ from modelscope_cli.analysis.comparison.variants import (
     find_change,
     of_input,
 )
-from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.records.diff import Cause, LayerDifference
 from modelscope_cli.records.naming import layer_of
@@ -73,7 +73,7 @@ def find_causes(
         first = _jump(tested, tolerance)
     if first is None:
         return tuple(_stored_weights(a, b, matching))
-    untested = frozenset(row.label for row in rows if row.status == "not tested")
+    untested = frozenset(row.label for row in rows if row.status in ("not tested", "removed"))
     layers, found = (sum(bool(key[0]) for key in some) for some in (matching.calls, matching.values))
     has_values = b.program is not None and bool(b.program.values)
     on_b = (OnValues(values, first.key),) if values else ()
@@ -153,12 +153,13 @@ def _training(a: Side, b: Side) -> Iterator[Cause]:
 
 def _batch(a: Side, b: Side, args: Arguments, tolerance: float) -> Iterator[Cause]:
     """A program that gives A's values for one image alone: the batch of its export is a constant in it."""
-    given = args.values() if isinstance(args, dict) else args
-    sizes = {tuple(one.shape[:1]) for _, one in tensors_in(tuple(given))}
+    sizes = {tuple(one.shape[:1]) for _, one in tensors_in(args)}
     n_images = next(iter(sizes))[0] if len(sizes) == 1 and () not in sizes else 1
     if b.program is None or n_images == 1:
         return
-    alone = [outputs_of(a, b, _images(args, at)) for at in (slice(1), slice(n_images - 1, None))]
+
+    ends = map_tensors(args, lambda _, one: one[:1]), map_tensors(args, lambda _, one: one[-1:])
+    alone = [outputs_of(a, b, image) for image in ends]
     if any(pair is None or apart(*pair) > tolerance for pair in alone):
         return
     apart_b = torch.cat([pair[1] for pair in alone if pair is not None])
@@ -168,12 +169,6 @@ def _batch(a: Side, b: Side, args: Arguments, tolerance: float) -> Iterator[Caus
         message = f"B equals A for a single image, but not for a batch of {n_images}"
         hint = "export with dynamic_shapes, and take sizes from x.shape, not from int(x.shape[0])"
         yield Cause("dynamic_shapes", None, message, hint)
-
-
-def _images(args: Arguments, which: slice) -> Arguments:
-    if isinstance(args, dict):
-        return {name: one[which] for name, one in args.items()}
-    return tuple(one[which] for one in args)
 
 
 # What enters

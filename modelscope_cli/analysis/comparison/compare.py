@@ -220,8 +220,7 @@ class ModelComparison:
         is_renamed = is_other and 10 * (shapes[0] & shapes[1]).total() >= 9 * max(map(Counter.total, shapes))
         if is_renamed:
             twins = _layers_of(_of_one_value(*(model.module.state_dict() for model in loaded)))
-            in_order = LayersInOrder(loaded[1].module, side_b.seed, twins)
-            side_b = replace(side_b, program=in_order)
+            side_b = replace(side_b, program=LayersInOrder(loaded[1].module, side_b.seed, twins))
         is_whole_only = is_other and not is_renamed
         are_quantised = any(is_quantised(model.module) for model in loaded)
         tolerance, reason = choose_tolerance(

@@ -105,13 +105,12 @@ def gathered(
         observers: of A and of B, which see these runs too.
     """
     key = (first.name, first.call, first.output)
-    module = a.loaded.module
     names = [first.name]
     remark = matching.remarks.get(key) or ""
     if "folded in" in remark:
         folded = [other[0] for other, text in matching.remarks.items() if text == f"folded into {first.name}"]
         names = [*folded[-1:], first.name]
-    modules = tuple((name, module.get_submodule(name)) for name in names) if first.name else ()
+    modules = tuple((name, a.loaded.module.get_submodule(name)) for name in names) if first.name else ()
     start = (names[0], first.call)
     tap = _Tap(start, (first.name, first.call))
     a.run(args, tap, *observers[:1], mode=observers[0].mode if observers else None)
@@ -352,6 +351,7 @@ class _Window(_Tap, Intervention):
         super().__init__(layer, last)
         self._given: Tensor | None = None
         self._layer, self._changed, self._start, self._skipped = layer, changed, start, skipped
+        self.untested: Set[str] = frozenset()  # layers in which the change acts, too
         self._turn(is_on=not start)
 
     def _turn(self, *, is_on: bool) -> None:
@@ -362,7 +362,8 @@ class _Window(_Tap, Intervention):
         super().enter(call, module, args, kwargs)
         if call.label == self._skipped and args and isinstance(args[0], Tensor):
             self._given = args[0].clone()  # which a layer may change in place
-        if call.name and ((call.name, call.index) == self._layer or not any(module.children())):
+        is_leaf = call.label not in self.untested and not any(module.children())
+        if call.name and ((call.name, call.index) == self._layer or is_leaf):
             self._turn(is_on=False)
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
@@ -393,6 +394,7 @@ def under(
     name = evidence.modules[0][0] if evidence.modules else ""
     last = (evidence.name, evidence.call) if is_inside else ("", 0)
     window = _Window((name, evidence.call), last, changed, start, skipped)
+    window.untested = evidence.untested
     try:
         a.run(evidence.args, window, changes=(window,), mode=changed)
     except CannotRunError:

@@ -190,7 +190,7 @@ def _match_scopes(
     for key, one in layers.items():
         groups, kind = calls.get(key[0], []), matching.calls[key].type
         if kind.startswith(("Conv", "Linear")) or "Norm" in kind:  # which a cast or slice in its scope is not
-            groups = [group for group in groups if {value.operator for value in group} - MOVING]
+            groups = [group for group in groups if {x.operator for x in group} - MOVING - {"Pad"}]
         split = _split(groups, len(called[key[0]]))
         if split is not None and len(split) > 1 and len(called[key[0]]) > 1:
             groups = [split[sorted(called[key[0]]).index(key[1])]]
