@@ -379,6 +379,7 @@ SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA = "summed", "broadcast", "wrong-sign", 
 LEAKS, DROPPED, REPEATS, ACTIVE, NEGATED = "leaks", "dropped", "repeats", "active", "negated"
 UNRELATED, UNHELD, COLLAPSED, RETURN_FALLS = "unrelated", "unheld", "collapsed", "return-falls"
 UNLOADED, LAYOUT, CLIPPED, MISALIGNED = "unloaded", "layout", "clipped", "misaligned"
+DETACHED = "detached"
 CUT = "cut"
 POLICY, MADE_AGAIN, MOVING_NORMS = "policy-gradient", "made-again", "moving-norms"
 _UNSEEN = "captured", "compiled", "many-calls", "unmeasured", "unseen", "unwatched"

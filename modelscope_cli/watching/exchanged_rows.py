@@ -17,16 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from modelscope_cli.hooks import torch_private
 from modelscope_cli.hooks.fetch import Deferred, joined, numbers
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.hooks.torch_private import (
-    has_compiled,
-    insert_mode,
-    leaves_of,
-    left_alone_by_compiler,
-    map_leaves,
-    remove_mode,
-)
 from modelscope_cli.records.naming import some
 from modelscope_cli.watching.model_registry import WatchedModel
 from modelscope_cli.watching.parameters import is_sharded
@@ -62,7 +55,7 @@ class _Notes(TorchFunctionMode):
         self._tape.see(function, args, kwargs or {}, output)
         return output
 
-    left_alone_by_compiler(__torch_function__, with_callees=False)
+    torch_private.left_alone_by_compiler(__torch_function__, with_callees=False)
 
 
 class Tape(threading.local):
@@ -85,7 +78,7 @@ class Tape(threading.local):
     def go_on(self) -> None:
         """Note functions from now on, below the modes of the script, if any output can be exchanged."""
         if self.outputs and not self._is_barred and not self._is_on:
-            insert_mode(self._mode, None)
+            torch_private.insert_mode(self._mode, None)
             self._is_on = True
 
     def pause(self, module: nn.Module) -> None:
@@ -96,7 +89,7 @@ class Tape(threading.local):
             self.drop()
 
     def _remove(self) -> None:
-        remove_mode(self._mode)
+        torch_private.remove_mode(self._mode)
         self._is_on = self._is_left = False
 
     def drop(self) -> None:
@@ -111,7 +104,7 @@ class Tape(threading.local):
         tensors = [x for _, x in tensors_in(output) if x.is_floating_point() and x.requires_grad and x.ndim]
         tensors = [x for x in tensors if len(x) == len(tensors[0]) >= _FEWEST and not is_sharded(x)]
         is_small = sum(x.numel() for x in tensors) <= _MOST_VALUES and len(self.outputs) < _MOST_OUTPUTS
-        if self._is_over or model.step < _FIRST or has_compiled():
+        if self._is_over or model.step < _FIRST or torch_private.has_compiled():
             return
         self._is_barred |= not is_small
         if tensors:
@@ -209,7 +202,8 @@ class Tape(threading.local):
 
         for function, args, kwargs, output in calls:
             if exchanged is None or any(id(x) in values for x in _tensors((args, kwargs))):
-                result = function(*map_leaves(tuple(args), now), **map_leaves(kwargs, now))
+                given, named = (torch_private.map_leaves(one, now) for one in (tuple(args), kwargs))
+                result = function(*given, **named)
                 pairs = zip(_tensors(output), _tensors(result), strict=True)
                 values |= {id(old): new for old, new in pairs}
         risen: Tensor = now(loss)
@@ -221,7 +215,7 @@ def _agree(again: float, plain: float) -> bool:
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    return [leaf for leaf in leaves_of(value) if isinstance(leaf, Tensor)]
+    return [leaf for leaf in torch_private.leaves_of(value) if isinstance(leaf, Tensor)]
 
 
 def unrelated_outputs(models: Iterable[WatchedModel]) -> str | None:

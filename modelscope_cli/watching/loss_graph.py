@@ -333,6 +333,18 @@ def divergence_in(terms: Sequence[Term]) -> tuple[float, Tensor] | None:
     return None
 
 
+def is_latent_cut_off(terms: Sequence[Term]) -> bool:
+    """Tell whether no criterion in a loss has a gradient to the mean of which its KL divergence has the square."""
+    means = {edge[0] for term in terms if term.kind == "Pow" for edge in _inputs(term.node)}
+    waiting = deque(term.node for term in terms if term.kind in _TO_BE_SMALL)
+    seen = set(waiting)
+    while waiting and len(seen) < _MOST and not means & seen:
+        others = {other for other, _ in _inputs(waiting.popleft())} - seen
+        seen |= others
+        waiting += others
+    return bool(seen) and not waiting and not means & seen
+
+
 def slopes_in(terms: Sequence[Term]) -> Tensor | None:
     """Return the derivative of a loss by each log-probability that it contains; None if there are too few.
 

@@ -14,19 +14,9 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.records import watch as events
+from modelscope_cli.watching import loss_graph
 from modelscope_cli.watching.exchanged_rows import unrelated_outputs
-from modelscope_cli.watching.loss_graph import (
-    Term,
-    broadcast_in,
-    clipped,
-    divergence_in,
-    has_negative_part,
-    has_no_bound,
-    slopes_in,
-    summed_over,
-    terms_from,
-    wrong_factor,
-)
+from modelscope_cli.watching.loss_graph import Term
 from modelscope_cli.watching.model_registry import WatchedModel
 from modelscope_cli.watching.source_location import frame_of_caller, walk_named
 
@@ -55,32 +45,37 @@ class LossHistory:
 
     def see(self, loss: Tensor) -> Iterator[tuple[str, str]]:
         """Take the loss of a step, and yield `(kind, message)` of likely faults if it is written by hand."""
-        terms = terms_from(loss.grad_fn)  # walked once
-        if (n := summed_over(loss)) > 1:
+        terms = loss_graph.terms_from(loss.grad_fn)  # walked once
+        if (n := loss_graph.summed_over(loss)) > 1:
             words = f"the loss is a sum over {n:,} values, so its gradients are that many times larger"
             yield events.SUMMED, words
-        if has_negative_part(terms):
+        if loss_graph.has_negative_part(terms):
             yield events.NEGATED, "a criterion is subtracted from the loss"
-        if (shapes := broadcast_in(loss)) is not None:
+        if (shapes := loss_graph.broadcast_in(loss)) is not None:
             prediction, difference = shapes
             words = f"a prediction of shape {prediction} is compared with a target and broadcast"
             yield events.BROADCAST, f"{words}: the difference has {difference}"
-        if (factor := wrong_factor(terms)) is not None:
+        divergence = loss_graph.divergence_in(terms)
+        if (factor := loss_graph.wrong_factor(terms)) is not None:
             if factor in self.factors:
-                yield events.WRONG_SIGN, "each step increases the value that it should decrease"
+                what = "the KL divergence" if divergence is not None and divergence[0] < 0 else "the value"
+                yield events.WRONG_SIGN, f"each step increases {what} that it should decrease"
             self.factors.add(factor)
         self.n += 1
-        if self.n <= _FEWEST and has_no_bound(loss):
+        if self.n <= _FEWEST and divergence is None and loss_graph.has_no_bound(loss):
             words = "the logarithm of a scale, such as a variance or a Jacobian, has the wrong sign"
             yield events.WRONG_SIGN, f"{words} in the loss, which has no lower bound"
-        if (divergence := divergence_in(terms)) is not None:
+        if divergence is not None:
             self.divergences.append(divergence[1])
+            if self.n <= _FEWEST and loss_graph.is_latent_cut_off(terms):
+                yield events.DETACHED, "only the KL term gives the encoder a gradient: the latent is detached"
         yield from self._see_policy(terms)
 
     def _see_policy(self, terms: Sequence[Term]) -> Iterator[tuple[str, str]]:
         """Compare the signs of a policy gradient with variables named as rewards and advantages."""
-        slopes = slopes_in(terms)
-        is_policy = bool(clipped(terms)) or (slopes is not None and bool(slopes.min() < 0 < slopes.max()))
+        slopes = loss_graph.slopes_in(terms)
+        is_mixed = slopes is not None and bool(slopes.min() < 0 < slopes.max())
+        is_policy = is_mixed or bool(loss_graph.clipped(terms))
         if slopes is not None and (frame := frame_of_caller()) is not None:
             rewards = dict(_named(frame, _REWARD))
             if (sign := _strongest(slopes, rewards)) is not None and abs(sign[0]) > _RELATED:

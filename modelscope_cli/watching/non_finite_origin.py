@@ -10,18 +10,8 @@ import torch
 from modelscope_cli.hooks.fetch import Deferred, joined
 from modelscope_cli.records import training_facts as births
 from modelscope_cli.records.training_facts import Birth
-from modelscope_cli.watching.finite_flags import (
-    BEGUN,
-    CALLED,
-    ENTERED,
-    MOST,
-    Range,
-    Suspects,
-    gradient_norms,
-    is_finite,
-    range_of,
-    read,
-)
+from modelscope_cli.watching import finite_flags
+from modelscope_cli.watching.finite_flags import Range, Suspects, gradient_norms, is_finite, range_of, read
 from modelscope_cli.watching.forward_pass import ForwardPass
 from modelscope_cli.watching.losses import LossWatch
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel, is_wrapper, peel
@@ -91,13 +81,13 @@ def _marks(model: WatchedModel, registry: ModelRegistry) -> Iterator[_Mark]:
     for entry in model.flags.trace:
         kind, call = births.OUTPUT, 0
         name: str | None = None
-        if entry.what == BEGUN:
+        if entry.what == finite_flags.BEGUN:
             now = ForwardPass()
-        elif entry.what == CALLED:
+        elif entry.what == finite_flags.CALLED:
             name, call = entry.who
         elif (module := entry.who()) is None:
             continue
-        elif entry.what == ENTERED:
+        elif entry.what == finite_flags.ENTERED:
             around = now.open[-1] if now.open else None
             if around is None or around.name is None:
                 kind, name = births.INPUT, ""
@@ -114,7 +104,7 @@ def _marks(model: WatchedModel, registry: ModelRegistry) -> Iterator[_Mark]:
 
 def is_harmless(model: WatchedModel, registry: ModelRegistry) -> bool:
     """Tell whether a trace is full and all of it is finite."""
-    if len(model.flags.trace) <= MOST:
+    if len(model.flags.trace) <= finite_flags.MOST:
         return False
     look_back(model, registry)
     return model.suspects is None or model.suspects.first is None

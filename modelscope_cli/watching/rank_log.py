@@ -7,19 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from modelscope_cli.analysis.statistics.moments import Moments
+from modelscope_cli.records import watch
 from modelscope_cli.records.training_facts import Birth, OptimizerFacts, ScheduleFacts, TimeFacts
 from modelscope_cli.records.trials import Fix, TrialRow, Trials
-from modelscope_cli.records.watch import (
-    CriterionSeries,
-    Event,
-    InputSeries,
-    ModelFacts,
-    ParameterFacts,
-    Series,
-    TrainingFacts,
-    WatchedCriterion,
-    WatchedInput,
-)
 from modelscope_cli.watching.log import Entry, number
 from modelscope_cli.watching.step_sums import N_BINS, Sums, unpack
 
@@ -43,11 +33,11 @@ class FactsLog:
     inputs: list[Described] = field(default_factory=list)
     criteria: list[Described] = field(default_factory=list)
     optimizers: dict[str, OptimizerFacts] = field(default_factory=dict)
-    models: dict[str, ModelFacts] = field(default_factory=dict)
+    models: dict[str, watch.ModelFacts] = field(default_factory=dict)
     # Class and line of every optimizer that had not stepped when facts were written; it may have since
     idle: dict[tuple[str, str | None], None] = field(default_factory=dict)
     # Shape and facts of every parameter of every model that ran
-    stated: dict[ParameterKey, tuple[tuple[int, ...], ParameterFacts]] = field(default_factory=dict)
+    stated: dict[ParameterKey, tuple[tuple[int, ...], watch.ParameterFacts]] = field(default_factory=dict)
     schedules: dict[tuple[str, str | None], ScheduleFacts] = field(default_factory=dict)
     time: TimeFacts | None = None
 
@@ -64,7 +54,7 @@ class FactsLog:
         self.stated |= {
             (model, name): (tuple(shape), replace(facts, start_rms=float(facts.start_rms)))  # may be NaN
             for model, name, shape, *values in entry["parameters"]
-            for facts in (ParameterFacts(*values),)
+            for facts in (watch.ParameterFacts(*values),)
         }
 
     def describe(self, kind: str, entry: Entry) -> Described:
@@ -73,9 +63,9 @@ class FactsLog:
         (self.inputs if kind == "entering" else self.criteria).append(described)
         return described
 
-    def to_facts(self, backwards: int) -> TrainingFacts:
+    def to_facts(self, backwards: int) -> watch.TrainingFacts:
         stepped = {(one.optimizer.partition("#")[0], one.made) for one in self.optimizers.values()}
-        return TrainingFacts(
+        return watch.TrainingFacts(
             inputs=tuple(_input(one) for one in self.inputs),
             criteria=tuple(_criterion(one) for one in self.criteria),
             optimizers=tuple(self.optimizers.values()),
@@ -87,25 +77,25 @@ class FactsLog:
         )
 
 
-def _input(described: Described) -> WatchedInput:
+def _input(described: Described) -> watch.WatchedInput:
     n, mean, m2, low, high, non_finite, batch, alike = columns_of(described.rows, 8)
     std = tuple(math.sqrt(float(s) / k) if k else None for s, k in zip(m2, n, strict=True))
-    series = InputSeries(
+    series = watch.InputSeries(
         tuple(described.rows), _numbers(mean), std, _numbers(low), _numbers(high), non_finite, batch, alike
     )
     (model, name), entry = described.key, described.entry
     shape, is_computed = tuple(entry["shape"]), bool(entry["computed"])
-    return WatchedInput(model, name, entry["type"], shape, entry["dtype"], is_computed, series)
+    return watch.WatchedInput(model, name, entry["type"], shape, entry["dtype"], is_computed, series)
 
 
-def _criterion(described: Described) -> WatchedCriterion:
+def _criterion(described: Described) -> watch.WatchedCriterion:
     columns = columns_of(described.rows, 10)
     value, rows, right, labels, guess, variance, is_probability, is_positive, guessing, shared = columns
     counts = [dict(map(tuple, row)) if row is not None else {} for row in labels]
     all_labels = sum(map(Counter, counts), Counter[int]())
     name, place, is_training = described.key
     shapes = described.entry["shapes"]
-    return WatchedCriterion(
+    return watch.WatchedCriterion(
         name=name,
         place=place,
         is_training=is_training,
@@ -117,7 +107,7 @@ def _criterion(described: Described) -> WatchedCriterion:
         label_entropy=_entropy(all_labels),
         commonest_label=_commonest(all_labels),
         absent=_absent(all_labels, described.entry["classes"] or 0),
-        series=CriterionSeries(
+        series=watch.CriterionSeries(
             step=tuple(described.rows),
             value=_numbers(value),
             rows=rows,
@@ -153,12 +143,12 @@ def _entropy(counts: Mapping[int, int]) -> float | None:
     return plain + (len(counts) - 1) / (2 * total)
 
 
-def _model_facts(entry: Entry) -> ModelFacts:
+def _model_facts(entry: Entry) -> watch.ModelFacts:
     values = entry["norm_values"]
     lists = {name: tuple(value) for name, value in entry.items() if isinstance(value, list)}
     lists["copies"] = tuple(map(tuple, entry.get("copies", ())))
     lists["outputs"] = tuple(float(one) for one in entry["outputs"])  # NaN is written as a string
-    return ModelFacts(**{**entry, **lists, "norm_values": tuple(values) if values else None})
+    return watch.ModelFacts(**{**entry, **lists, "norm_values": tuple(values) if values else None})
 
 
 def columns_of(rows: dict[int, list[Any]], n: int) -> list[tuple[Any, ...]]:
@@ -166,7 +156,7 @@ def columns_of(rows: dict[int, list[Any]], n: int) -> list[tuple[Any, ...]]:
     return list(zip(*rows.values(), strict=True)) or [()] * n
 
 
-def _numbers(values: Iterable[Any]) -> Series:
+def _numbers(values: Iterable[Any]) -> watch.Series:
     return tuple(map(number, values))
 
 
@@ -200,7 +190,7 @@ class RankLog:
     weights: dict[ParameterKey, dict[int, tuple[int, float, float]]] = field(default_factory=dict)
     passes: dict[StepKey, tuple[int, int, bool]] = field(default_factory=dict)
     steps: dict[StepKey, Scalars] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
+    events: list[watch.Event] = field(default_factory=list)
     facts: FactsLog = field(default_factory=FactsLog)
     births: list[Birth] = field(default_factory=list)
     trials: Trials = field(default_factory=Trials)
@@ -228,7 +218,7 @@ class RankLog:
             code = None if code is None else int(code)
             self.end = {**entry, "code": code, "steps": int(entry["steps"]), "elapsed_ms": elapsed}
         elif kind == "event":
-            self.events.append(Event(entry["step"], entry["kind"], entry["message"]))
+            self.events.append(watch.Event(entry["step"], entry["kind"], entry["message"]))
         elif kind == "birth":
             self.births.append(Birth(**entry))
         elif kind == "trials":

@@ -7,18 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.records import watch
 from modelscope_cli.records.training_facts import Birth
-from modelscope_cli.records.watch import (
-    Event,
-    LayerSeries,
-    Magnitudes,
-    ParameterSeries,
-    ScalarSeries,
-    Series,
-    TrainingFacts,
-    WatchedLayer,
-    WatchedParameter,
-)
 from modelscope_cli.watching.disagreement import compare_weights, find_other_ends, find_same_data
 from modelscope_cli.watching.log import VERSION, Entry, log_file, read_log
 from modelscope_cli.watching.rank_log import LayerKey, ParameterKey, RankLog, Scalars, columns_of
@@ -30,13 +20,13 @@ class RunSeries:
     """Everything the logs of one run hold."""
 
     ranks: Sequence[RankLog]
-    layers: tuple[WatchedLayer, ...]
-    parameters: tuple[WatchedParameter, ...]
-    loss: tuple[ScalarSeries, ...]
-    lr: tuple[ScalarSeries, ...]
-    events: tuple[Event, ...]
+    layers: tuple[watch.WatchedLayer, ...]
+    parameters: tuple[watch.WatchedParameter, ...]
+    loss: tuple[watch.ScalarSeries, ...]
+    lr: tuple[watch.ScalarSeries, ...]
+    events: tuple[watch.Event, ...]
     births: tuple[Birth, ...]
-    facts: TrainingFacts
+    facts: watch.TrainingFacts
 
     @property
     def steps(self) -> int:
@@ -117,7 +107,7 @@ def merge(parts: list[Sums]) -> Sums:
     return Sums(moments, counts, sum(squares) / len(parts) ** 2 if squares else None, saturated)
 
 
-def _layer(key: LayerKey, order: int, ranks: Sequence[RankLog]) -> WatchedLayer:
+def _layer(key: LayerKey, order: int, ranks: Sequence[RankLog]) -> watch.WatchedLayer:
     holders = [rank for rank in ranks if key in rank.layers]
     steps = sorted({step for rank in holders for step in rank.layers[key]})
     merged = [
@@ -129,13 +119,13 @@ def _layer(key: LayerKey, order: int, ranks: Sequence[RankLog]) -> WatchedLayer:
     alive = alive_lately[-1] if alive_lately else None
     saturated = tuple(sums.saturated and sums.saturated[0] / (sums.saturated[1] or 1) for sums in merged)
     model, name, call = key
-    return WatchedLayer(
+    return watch.WatchedLayer(
         model=model,
         name=name,
         type=next(rank.types[key] for rank in ranks if key in rank.types),
         order=order,
         call=call,
-        series=LayerSeries.of(
+        series=watch.LayerSeries.of(
             tuple(steps),
             moments,
             _nine_digits,
@@ -143,7 +133,7 @@ def _layer(key: LayerKey, order: int, ranks: Sequence[RankLog]) -> WatchedLayer:
                 None if sums.grad_squares is None else _nine_digits(math.sqrt(sums.grad_squares))
                 for sums in merged
             ),
-            histogram=Magnitudes(EDGES, tuple(sums.counts for sums in merged)),
+            histogram=watch.Magnitudes(EDGES, tuple(sums.counts for sums in merged)),
             dead_fraction=_if_any(dead),
             channels=None if alive is None else len(alive),
             dead_channels=tuple(dead_in(alive or ())[:MOST_NAMED]),
@@ -152,7 +142,7 @@ def _layer(key: LayerKey, order: int, ranks: Sequence[RankLog]) -> WatchedLayer:
     )
 
 
-def _if_any(values: Series) -> Series | None:
+def _if_any(values: watch.Series) -> watch.Series | None:
     return values if any(value is not None for value in values) else None
 
 
@@ -161,17 +151,17 @@ def _nine_digits(value: float) -> float:
     return float(f"{value:.9g}")
 
 
-def _parameter(key: ParameterKey, log: RankLog) -> WatchedParameter:
+def _parameter(key: ParameterKey, log: RankLog) -> watch.WatchedParameter:
     rows = log.parameters.get(key, {})
-    series = ParameterSeries(tuple(rows), *columns_of(rows, 3))
+    series = watch.ParameterSeries(tuple(rows), *columns_of(rows, 3))
     shape, facts = log.facts.stated.get(key, ((), None))
     optimizer, shape = log.trained.get(key, ("", shape))
-    return WatchedParameter(key[0], key[1], optimizer, shape, series, facts)
+    return watch.WatchedParameter(key[0], key[1], optimizer, shape, series, facts)
 
 
 def _scalars(
     ranks: Sequence[RankLog], read: Callable[[Scalars], list[float | None]]
-) -> tuple[ScalarSeries, ...]:
+) -> tuple[watch.ScalarSeries, ...]:
     """Return one series for every optimizer and group, the mean over the ranks."""
     series: dict[tuple[str, int], dict[int, list[float]]] = {}
     for rank in ranks:
@@ -183,6 +173,6 @@ def _scalars(
         key: {step: sum(v) / len(v) for step, v in sorted(found.items())} for key, found in series.items()
     }
     return tuple(
-        ScalarSeries(optimizer, tuple(found), tuple(found.values()), group)
+        watch.ScalarSeries(optimizer, tuple(found), tuple(found.values()), group)
         for (optimizer, group), found in means.items()
     )

@@ -19,18 +19,10 @@ from torch.optim import Optimizer
 from modelscope_cli.hooks.fetch import Deferred, joined
 from modelscope_cli.hooks.torch_private import has_compiled, is_transformed, left_alone_by_compiler
 from modelscope_cli.records.watch import LEAKS, REPEATS, SPARSE, UNHELD
+from modelscope_cli.watching import custom_optimizers
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.clipping import ClipWatch
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
-from modelscope_cli.watching.custom_optimizers import (
-    InferredSteps,
-    find_optimizers,
-    graph_leaves,
-    inferred,
-    name_owners,
-    register_hidden,
-    unheld_models,
-)
 from modelscope_cli.watching.error_isolation import Guard, around_steps
 from modelscope_cli.watching.functional import is_by_all_leaves, watched_transforms
 from modelscope_cli.watching.loss_graph import shares_of_rows_in
@@ -108,7 +100,7 @@ class Recorder:
         self.clocks = Clocks(self.bookkeeper)
         self._trained: dict[int, tuple[weakref.ref[Stepper], list[int], list[WatchedModel]]] = {}
         self._stepping: list[OpenStep] = []
-        self._inferred = InferredSteps()
+        self._inferred = custom_optimizers.InferredSteps()
         self._unheld: list[str] = []  # models whose loss reaches no parameter of an optimizer
         self._clips = ClipWatch()
         self._told: list[tuple[str, str]] = []  # of the losses since the last step
@@ -158,7 +150,7 @@ class Recorder:
     def _expect_optimizers(self) -> None:
         """Register the optimizers made before the recorder, to notice one that never steps."""
         given = [p for model in self.registry.models if (root := model.root()) for p in root.parameters()]
-        for optimizer in self._only or find_optimizers(given):
+        for optimizer in self._only or custom_optimizers.find_optimizers(given):
             self.bookkeeper.cycle(optimizer)
 
     def _is_open(self) -> bool:
@@ -388,7 +380,7 @@ class Recorder:
     def _prepare_backward(self, tensors: Any, leaves: Sequence[Tensor] = ()) -> None:
         self.bookkeeper.uses.see(tensors)
         if not (self._has_stepped or self._inferred.is_of_modules or self._only or self.registry.is_closed):
-            self._look_for_tensors(leaves or graph_leaves(tensors))
+            self._look_for_tensors(leaves or custom_optimizers.graph_leaves(tensors))
         self.settle()
         self._look_at_loss(tensors)
         if self._has_stepped and self.losses.n_backward < _SEARCHED and not self.registry.is_closed:
@@ -409,7 +401,7 @@ class Recorder:
         if not self._n_counted and n & (n - 1) == 0:
             self._listener.on_unstepped()
         if not self._stepping and not self._only:
-            if register_hidden(self.registry, self.bookkeeper.waiting(), n):
+            if custom_optimizers.register_hidden(self.registry, self.bookkeeper.waiting(), n):
                 message = "the trained model is compiled: its layers are not visible, only its parameters"
                 self.guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
             self._inferred.remember(self.registry.models, self.losses.scale, self._is_awaited)
@@ -424,7 +416,7 @@ class Recorder:
 
     def _search_graph(self, loss: Any) -> None:
         """Search the graph of one of the first losses for other parameters and leaks between samples."""
-        self._unheld = unheld_models(loss, self.registry, held := self.bookkeeper.held())
+        self._unheld = custom_optimizers.unheld_models(loss, self.registry, held := self.bookkeeper.held())
         self._inferred.take_loose(loss, self.registry, held)
         if isinstance(loss, Tensor) and (leak := shares_of_rows_in(loss)) is not None:
             self.guard.tell_once(LEAKS, f"{leak} ({place_of_caller() or 'the loss'})")
@@ -436,7 +428,7 @@ class Recorder:
         where = f" ({place})" if (place := place_of_caller()) else ""
         self._told += [(kind, f"{message}{where}") for kind, message in self._history.see(tensors)]
 
-    def _is_awaited(self, one: inferred) -> bool:
+    def _is_awaited(self, one: custom_optimizers.inferred) -> bool:
         clock = self.clocks.find(one)  # not `of`, which gives a label
         return clock is None or self._is_due(clock)
 
@@ -466,7 +458,7 @@ class Recorder:
         if watch is not None:
             self._tell_repeats()
             if clock.step == 0:
-                name_owners(optimizer, self.registry)
+                custom_optimizers.name_owners(optimizer, self.registry)
             parts += [report.record(models), watch.finish(has_closure)]
         self._ended.append(EndedStep(report, clock, models, joined(parts)))
         must_wait = is_recorded or is_followed or self.is_prompt or len(self._ended) >= _MOST_ENDED

@@ -1,7 +1,6 @@
 """Whether a loss depends on the values of some parameters, also where no gradient flows back to them."""
 
 import functools
-import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,16 +27,13 @@ class Uses(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._is_on = False
-        self._followed: dict[int, weakref.ref[Tensor]] = {}
         # By the id of a tensor, which is held so that no other takes it: the parameters that its values depend on
         self._origins: dict[int, tuple[Tensor, frozenset[int]]] = {}
         self._taken, self._used = set[int](), set[int]()
 
     def follow(self, parameters: Iterable[Tensor]) -> None:
         """Follow parameters until the next loss."""
-        for one in parameters:
-            self._followed[id(one)] = weakref.ref(one)
-            self._origins[id(one)] = one, frozenset([id(one)])
+        self._origins |= {id(one): (one, frozenset([id(one)])) for one in parameters}
         if self._origins and not self._is_on:
             self._is_on = True
             insert_mode(self, None)
@@ -54,8 +50,7 @@ class Uses(TorchFunctionMode):
         self._is_on = False
 
     def is_unused(self, parameter: Tensor) -> bool:
-        known = self._followed.get(id(parameter))
-        return known is not None and known() is parameter and id(parameter) in self._taken - self._used
+        return id(parameter) in self._taken - self._used
 
     def _origins_of(self, values: Any) -> frozenset[int]:
         found = (self._origins[id(x)][1] for _, x in tensors_in(values) if id(x) in self._origins)

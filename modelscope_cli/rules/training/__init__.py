@@ -26,6 +26,7 @@ Found = tuple[TrainingRule, TrainingSighting]
 NOT_FALLEN = "MS735"
 RULES = rules_in(TrainingRule, data, bookkeeping, wiring, layers, recipe, updates, loss, time, trial)
 NOT_TRIED = Trials()
+_IMBALANCED = 0.8  # share of the commonest label, above which accuracy says little
 _EVALUATION = "the evaluation (its forward passes were seen, but not its labels)"
 _LOOSE = "the evaluation (its forward passes ran in training mode, and so did its {} layers: model.eval())"
 _MEMORISING = "whether the model memorises (the loss was seen on training data only)"
@@ -81,7 +82,10 @@ def judge_training(
     unjudged = [_MEMORISING, *[_EVALUATION] * any(one.validated for one in facts.models)]
     unjudged += [_LOOSE.format(" and ".join(sorted(loose)))] if loose else []
     untested = [*_unseen(case), *([] if is_evaluated else unjudged)]
+    main, chance = case.progress.main, case.progress.chance
     reasons = [] if case.progress.is_measured else [_how_far(case)]
+    if not reasons and main and main.is_falling and chance and (case.progress.guessed or 0.0) > _IMBALANCED:
+        reasons = [f"it learns: {_how_far(case)} (chance {chance:.3g}), and is still falling"]
     reasons += [f"not tested: {'; '.join(untested)}"] if untested else []
     return Judgement((), SOUND if case.progress.is_measured else LEARNING, "; ".join(reasons) or None)
 
@@ -135,14 +139,15 @@ def _unseen(case: Case) -> Iterator[str]:
 
 
 def _how_far(case: Case) -> str:
-    """Return how far the losses fell."""
+    """Return how far the losses fell: `the loss fell from 1.2 to 0.4`, `both losses fell: G 1.3 to 0.9, D ...`."""
     losses = case.progress.losses
-    of = [f" of {one.optimizer}" if len(losses) > 1 else "" for one in losses]
-    falls = [
-        f"{name} {'fell' if one.end < one.early else 'rose'} from {one.early:.3g} to {one.end:.3g}"
-        for name, one in zip(of, losses, strict=True)
-    ]
-    return f"the loss{' and that'.join(falls)}"
+    owners = {one.optimizer: one.model for one in case.weights()}
+    ends = [f"{owners.get(one.optimizer, one.optimizer)} {one.early:.3g} to {one.end:.3g}" for one in losses]
+    falls = {"fell" if one.end < one.early else "rose" for one in losses}
+    if len(losses) == 1:
+        return f"the loss {falls.pop()} from {losses[0].early:.3g} to {losses[0].end:.3g}"
+    how = f"both losses {falls.pop()}" if len(falls) == 1 and len(losses) == 2 else "the losses changed"
+    return f"{how}: {', '.join(ends)}"
 
 
 def _why_unknown(case: Case) -> str | None:
@@ -164,7 +169,7 @@ def _why_unknown(case: Case) -> str | None:
     if not case.course.layers and not any(_unseen(case)):
         return "no layer could be seen"
     if case.progress.is_adversarial:
-        return f"each of several optimizers has its own loss, and one may rise as another falls: {_how_far(case)}"
+        return f"{_how_far(case)}; losses of models trained against each other do not tell how good they are"
     reason = f"the mean loss is {main.began()} and {main.end:.3g} over the last"
     if case.progress.learns:
         return doubt(case.facts)

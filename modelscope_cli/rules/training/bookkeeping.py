@@ -6,7 +6,15 @@ from collections.abc import Iterator, Sequence
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted, percent
 from modelscope_cli.records.training_facts import OptimizerFacts
-from modelscope_cli.records.watch import ACTIVE, LOOSE, UNHELD, UNLOADED, WatchedParameter
+from modelscope_cli.records.watch import (
+    ACTIVE,
+    COLLAPSED,
+    DETACHED,
+    LOOSE,
+    UNHELD,
+    UNLOADED,
+    WatchedParameter,
+)
 from modelscope_cli.rules.training.progress import scale_of
 from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
@@ -263,6 +271,8 @@ def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """
     if case.course.steps < threshold:
         return
+    is_futile = not case.progress.learns or any(case.told(COLLAPSED))
+    yield from case.told(DETACHED) if is_futile else ()
     reached = _reached(case)
     cut = [
         (one, facts)

@@ -124,6 +124,11 @@ def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         yield TrainingSighting(layer, step, 1.0, words, severity=ERROR)
 
 
+def is_silent(case: Case) -> bool:
+    """Tell whether a whole layer is dead, so that no gradient comes to those before it."""
+    return any(one.severity == ERROR for one in dead.judge(case, dead.threshold))
+
+
 def _lasting_zeros(
     case: Case, is_meant: Callable[[str], bool], is_wrong: Callable[[float], bool]
 ) -> list[tuple[int, int, WatchedLayer]]:
@@ -172,7 +177,7 @@ def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         others = [one for _, _, one, _ in dying if one is not layer]
         words = f"{percent(last)} of its channels have been zero for every sample since step {step}"
         words += case.beside(others)
-        yield TrainingSighting(layer, step, last, words)
+        yield TrainingSighting(layer, step, last, words, link=Link.STANDSTILL if is_silent(case) else None)
 
 
 def _is_decided(layer: WatchedLayer) -> bool:

@@ -3,20 +3,15 @@
 import math
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import percent, rounded
 from modelscope_cli.records.training_facts import LOSS, PARAMETER, UNSEEN
 from modelscope_cli.records.watch import COLLAPSED, MADE_AGAIN, UNRELATED, WatchedCriterion
-from modelscope_cli.rules.training.progress import (
-    MIN_STEPS,
-    LossCourse,
-    accuracy_of,
-    is_on_its_way,
-    late_loss,
-    luck_of,
-    may_wander,
-)
+from modelscope_cli.rules.training import progress
+from modelscope_cli.rules.training.layers import is_silent
+from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse
 from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSighting, known, training_rule
 from modelscope_cli.rules.training.updates import SMALL, small_updates
 
@@ -104,7 +99,7 @@ def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Hint: lower the learning rate, warm it up, or clip the gradients (clip_grad_norm_)
     Why: the model gets worse: it loses what it has learnt
     """
-    if case.progress.is_adversarial or case.progress.learns is True or may_wander(case.facts):
+    if case.progress.is_adversarial or case.progress.learns is True or progress.may_wander(case.facts):
         return
     threshold *= _MOVING if case.progress.moves else 1
     for course in case.progress.losses:
@@ -232,7 +227,9 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         most, guessed = sum(labels) / len(labels), sum(guesses) / len(guesses)
         n_others = (1 - most) * rows  # labels of the other classes
         is_no_better = right < most + _BETTER * (1 - most) + 1 / rows**0.5
-        if most > _IMBALANCED and (case.progress.learns is True or is_on_its_way(one, case.progress.main)):
+        if most > _IMBALANCED and (
+            case.progress.learns is True or progress.is_on_its_way(one, case.progress.main)
+        ):
             continue  # as in detection, with mostly background
         is_lazy = most > _IMBALANCED and guessed > _LAZY and case.progress.learns is not True
         if is_no_better and (guessed > threshold or is_lazy) and n_others >= _ENOUGH_OTHERS:
@@ -267,7 +264,7 @@ def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSightin
         return
     if accuracy < guessed + _HALFWAY * (1 - guessed):
         return
-    figures = map(accuracy_of, judged)
+    figures = map(progress.accuracy_of, judged)
     accuracies = [
         (right, least, rows) for right, least, rows in figures if right is not None and least is not None
     ]
@@ -275,14 +272,17 @@ def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSightin
         return
     if all(
         right < least + _BETTER * (1 - least)
-        and luck_of(round((1 - right) * rows), rows, _HALFWAY * (1 - least)) < threshold
+        and progress.luck_of(round((1 - right) * rows), rows, _HALFWAY * (1 - least)) < threshold
         for right, least, rows in accuracies
     ):
         right, least, rows = accuracies[0]
         judged_on = f"{percent(right, 1)} of {rows:,} labels in evaluation (chance {percent(least, 1)})"
         words, hint = f"accuracy {percent(accuracy, 1)} in training, but {judged_on}", None
         # Labels that have nothing to do with the true ones are rarely all wrong
-        if luck_of(round((1 - right) * rows), rows, 1 - 1 / max(judged[0].classes or 2, 2)) < _BY_DESIGN:
+        if (
+            progress.luck_of(round((1 - right) * rows), rows, 1 - 1 / max(judged[0].classes or 2, 2))
+            < _BY_DESIGN
+        ):
             words, hint = f"far below chance: {words}", "give both sets the same class indices"
         else:
             words = f"memorised, not learnt: {words}"
@@ -293,7 +293,7 @@ def _constant_is_better(case: Case, judged: Sequence[WatchedCriterion]) -> Itera
     """Yield an evaluation of numbers that a constant would be better at, unlike the training."""
     main, chance = case.progress.main, case.progress.chance
     one = judged[0] if len(judged) == 1 else None
-    cost = late_loss(one) if one is not None else None
+    cost = progress.late_loss(one) if one is not None else None
     if one is None or cost is None or main is None or chance is None or main.end > _HALFWAY * chance:
         return
     guesses = [value for value in one.series.guessing if value is not None]
@@ -337,7 +337,7 @@ def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         third = len(shares) // 3
         if not one.is_training or third < _RECORDS or case.course.steps < 3 * _ENOUGH:
             continue
-        if is_on_its_way(one, case.progress.main):
+        if progress.is_on_its_way(one, case.progress.main):
             continue
         highest = [
             statistics.fmean(part) + 2 * statistics.stdev(part) / math.sqrt(third)
@@ -358,7 +358,7 @@ def _exchangeable(case: Case) -> Iterator[TrainingSighting]:
     """A loss that is no higher for the predictions of other samples."""
     if case.course.steps < 3 * _ENOUGH or case.progress.is_adversarial:
         return
-    is_free = may_wander(case.facts) or case.progress.moves
+    is_free = progress.may_wander(case.facts) or case.progress.moves
     if not (is_free or (case.progress.learns and case.progress.is_measured)):
         yield from case.told(UNRELATED)
 
@@ -388,7 +388,8 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
     """
     main, is_at_point = case.progress.main, _is_at_one_point(case)
     if case.course.steps >= 3 * _ENOUGH:
-        yield from case.told(COLLAPSED)
+        link = Link.STANDSTILL if is_silent(case) else None
+        yield from (replace(one, link=link) for one in case.told(COLLAPSED))
     judged = [one for one in case.facts.criteria if one.is_training and _has_labels(one) and not is_at_point]
     if case.progress.is_adversarial or main is None or case.course.steps < _ENOUGH or judged:
         return

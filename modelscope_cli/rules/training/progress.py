@@ -261,7 +261,9 @@ def _learns(
             is_open = is_below or (
                 course.is_falling and course.end > (chance or 0.0) and guessed > _IMBALANCED
             )
-            return False if course.end > _LOW * (chance or 0.0) and not is_open else None
+            is_low = course.end <= _LOW * (chance or 0.0)
+            learnt = is_low and course.has_fallen and accuracy - _SURE * error > guessed
+            return True if learnt else None if is_low or is_open else False
     if chance is not None and course.end > 0:
         if course.end < _LOW * chance:
             return True

@@ -5,15 +5,8 @@ import statistics
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
+from modelscope_cli.records import grads
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.grads import (
-    EXPLODING,
-    EXPLODING_SOURCE,
-    SCALE,
-    VANISHING,
-    VANISHING_SOURCE,
-    is_judged,
-)
 from modelscope_cli.records.naming import percent, rounded
 from modelscope_cli.records.training_facts import GRADIENT
 from modelscope_cli.records.watch import WatchedParameter
@@ -96,7 +89,7 @@ def _gradients(
         return
     rows = []
     for one in case.weights():
-        if not is_judged(one.shape) or _is_never_reached(one):
+        if not grads.is_judged(one.shape) or _is_never_reached(one):
             continue
         relative = _relative(case, one)
         start = lasting(relative, is_wrong)
@@ -126,10 +119,10 @@ def _relative(case: Case, one: WatchedParameter) -> list[float | None]:
     "MS707",
     "vanishing-in-training",
     WARNING,
-    VANISHING,
+    grads.VANISHING,
     Link.LAYERS,
-    measure=f"{SCALE}, in all steps until the end",
-    source=VANISHING_SOURCE,
+    measure=f"{grads.SCALE}, in all steps until the end",
+    source=grads.VANISHING_SOURCE,
 )
 def vanishing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Almost no gradient arrives at a weight, and the training fails.
@@ -144,10 +137,10 @@ def vanishing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     "MS708",
     "exploding-in-training",
     WARNING,
-    EXPLODING,
+    grads.EXPLODING,
     Link.LAYERS,
-    measure=f"{SCALE}, in all steps until the end",
-    source=EXPLODING_SOURCE,
+    measure=f"{grads.SCALE}, in all steps until the end",
+    source=grads.EXPLODING_SOURCE,
 )
 def exploding_gradients(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The gradient of a weight is very large, and the training fails.

@@ -8,6 +8,7 @@ from modelscope_cli.records import watch as events
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted, rounded
 from modelscope_cli.records.watch import WatchedCriterion
+from modelscope_cli.rules.training.layers import is_silent
 from modelscope_cli.rules.training.progress import MIN_STEPS, beside_the_loss, has_positions, scale_of
 from modelscope_cli.rules.training.rule_types import (
     Case,
@@ -27,6 +28,7 @@ _POSITIVE = "exp", "softplus", "relu", "sigmoid"
 _WIDTH = {"sigmoid": 1.0, "tanh": 2.0, "hardtanh": 2.0}  # of the range of an activation
 _LOGARITHM = 1e-3  # above the logarithm of a probability to which a script adds a small constant
 _NO_VARIANCE = 1e-12
+_NONE_LEFT = 0.05  # of both losses of adversaries, at first 2 log 2 and log 2
 _ROUNDING = 1e-6  # of a spread
 _NEARLY_NOTHING = 0.5  # of the cost of guessing between all classes
 _WITHOUT_END = 20.0  # times its first value: a likelihood may be negative, but does not fall as far
@@ -160,6 +162,7 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """
     yield from case.told(events.RETURN_FALLS)
     if case.progress.is_adversarial:
+        yield from _colluding(case)
         return
     for one in _losses(case):
         pairs = beside_the_loss(one, case.course.loss)
@@ -167,7 +170,8 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue
         rise = f"which rises from {pairs[0][0]:.3g} to {pairs[-1][0]:.3g}"
         maximizer = next((each for each in case.facts.optimizers if each.maximizes), None)
-        if all(value > 0 and loss < 0 for value, loss in pairs):
+        is_minus = (scale_of(one, case.course.loss) or 0) < 0
+        if is_minus and all(value > 0 and loss < 0 for value, loss in pairs):
             words, place = f"the loss is minus {one.name}, {rise}", one.place
         elif maximizer is not None:
             words, place = f"{maximizer.optimizer} maximises the loss, {rise}", maximizer.made
@@ -175,16 +179,35 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue
         yield TrainingSighting(None, one.series.step[0], len(pairs), words, place)
         return
-    told = list(case.told(events.WRONG_SIGN))
-    yield from told
+    told, places = list(case.told(events.WRONG_SIGN)), {one.place for one in _losses(case)}
+    main, place = case.progress.main, places.pop() if len(places) == 1 else None
+    if main is None or main.end >= -_WITHOUT_END * max(abs(main.first), abs(main.start), 1.0):
+        yield from told
+    elif told or main.n >= MIN_STEPS:
+        words = f"the loss falls without bound, from {main.first:.3g} to {main.end:.3g}"
+        words += f": {told[0].message}" if told else ""
+        is_bare = not told and any(logits_not_logarithms.judge(case, threshold))
+        link, line = Link.LOSS if is_bare else None, place or (told[0].place if told else None)
+        yield TrainingSighting(None, 0, main.end, words, line, link=link)
     yield from _subtracted(case)
-    main = case.progress.main
-    if not told and main is not None and main.n >= MIN_STEPS and main.has_been_negative:
-        scale = max(abs(main.first), abs(main.start), 1.0)
-        if main.end < -_WITHOUT_END * scale:
-            words = f"the loss falls below zero without limit, from {main.first:.3g} to {main.end:.3g}"
-            is_bare = any(logits_not_logarithms.judge(case, threshold))
-            yield TrainingSighting(None, 0, main.end, words, link=Link.LOSS if is_bare else None)
+
+
+def _colluding(case: Case) -> Iterator[TrainingSighting]:
+    """A generator and its discriminator, by cross-entropies of real and generated, of which both go to 0."""
+    courses, losses = case.progress.losses, _losses(case)
+    fed = {one.model for one in case.facts.models if one.is_fed}
+    owners = {one.optimizer: one.model for one in case.weights()}
+    pair = sorted(courses, key=lambda one: owners.get(one.optimizer) in fed)
+    names = [owners.get(one.optimizer, "") for one in pair]
+    is_pair = [name in fed for name in names] == [False, True]
+    are_over = all(0 <= one.end < _NONE_LEFT * one.start and not one.has_been_negative for one in courses)
+    if not (is_pair and are_over and losses and all(one.name.startswith("binary_cross") for one in losses)):
+        return
+    ends = [f"{name} {one.start:.3g} to {one.end:.2g}" for name, one in zip(names, pair, strict=True)]
+    words = f"both losses fall to 0, {', '.join(ends)}: {names[0]} is rewarded for what {names[1]} recognises"
+    place = next((one.place for one in losses if one.commonest_label == 1), None)
+    hint = "compute the loss of the generator with the labels of real samples: criterion(D(fake), ones)"
+    yield TrainingSighting(None, 0, pair[0].end, words, place, hint=hint)
 
 
 def _subtracted(case: Case) -> Iterator[TrainingSighting]:
@@ -256,13 +279,15 @@ def _outweighed(case: Case) -> Iterator[TrainingSighting]:
     cost = statistics.fmean(guesses[-third:])
     is_divergence = any(case.told(events.COLLAPSED))
     is_outweighed = first[0] < _SMALL_SHARE * first[1] and last[1] < 2 * last[0]
-    if is_divergence and last[0] > _AS_GUESSED * cost:
+    if is_divergence and last[0] > _AS_GUESSED * cost and not any(case.told(events.DETACHED)):
         words = (
             f"{one.name} is {last[0]:.3g} at the end, where the best constant costs {cost:.3g}: the KL "
             "divergence, which is 0 for every sample, outweighs it"
         )
         hint = "sum or average both over the same dimensions, or lower the weight of the KL term"
-        yield TrainingSighting(None, one.series.step[0], last[0] / cost, words, one.place, hint=hint)
+        link = Link.STANDSTILL if is_silent(case) else None
+        since, share = one.series.step[0], last[0] / cost
+        yield TrainingSighting(None, since, share, words, one.place, link=link, hint=hint)
     elif is_outweighed and last[0] > _AS_GUESSED * max(cost, middle[0]):
         words = (
             f"{one.name} is only {first[0]:.2g} of a loss of {rounded(first[1])} at first, as other terms "
