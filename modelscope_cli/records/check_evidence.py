@@ -67,6 +67,8 @@ class CallFlow:
         is_finite: its output was finite in every batch.
         saturated_fraction: of a sigmoid or tanh, the share of outputs where the derivative is below one hundredth
             of its maximum; None for other layers.
+        relative_change: |output - input| / |input| of a layer with trained layers inside it; None for others, or
+            where it changes its input in place or the shape.
     """
 
     name: str
@@ -77,6 +79,7 @@ class CallFlow:
     produces: bool
     is_finite: bool
     saturated_fraction: float | None = None
+    relative_change: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """MS2xx: activations."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import groupby, pairwise
 
 from modelscope_cli.records.check import ERROR, WARNING
@@ -171,15 +171,22 @@ def _saturated(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 @rule("MS205", "near-zero-activations", WARNING, 0.95, most=1, needs=FORWARD, excuse=_nothing_seen)
 def _near_zero(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """The output of a convolution, linear layer or norm is almost zero.
+    """The output of a convolution, linear layer or norm is almost zero, or a trained block changes nothing.
 
-    Measure: share of |x| < 1e-6
+    Measure: share of |x| < 1e-6; of a block, |output - input| / |input| below 0.001
     Source: the resolution of float32 is 1.2e-7: such values are almost lost when added to a signal near 1
-    Hint: check the scale of its weights and of its input
+    Hint: check the scale of its weights, in a block those of its last layers and LayerScale, and of its input
     Why: a signal this small is lost in rounding, and the layers after it see a constant
     """
     assert evidence.forward is not None
-    rows = _rows(evidence, *_WEIGHTED, *_NORMS)
+    idle = idle_blocks(evidence)
+    most = max(idle.values(), default=1.0)
+    if 1 - most > threshold:
+        block, *more_blocks = idle
+        within = f" within {rounded(100 * most)} %" if most else ""
+        also = f"; also {some(more_blocks)}" if more_blocks else ""
+        yield Sighting(block, 1 - most, f"this block changes nothing: its output is its input{within}{also}")
+    rows = [row for row in _rows(evidence, *_WEIGHTED, *_NORMS) if not is_inside(row.name, idle)]
     for is_wrong, run in groupby(rows, key=lambda row: (row.near_zero_fraction or 0.0) > threshold):
         if is_wrong:
             first, *others = run
@@ -188,6 +195,25 @@ def _near_zero(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             message = f"{seen} of the output is below {evidence.forward.near_zero:g} in magnitude"
             more = f"; also in {counted(len(others), 'layer')} after it" if others else ""
             yield Sighting(label_of(first), share, message + more)
+
+
+_NO_CHANGE = 1e-3  # |output - input| / |input| of a block
+
+
+def idle_blocks(evidence: Evidence) -> dict[str, float]:
+    """Return the outermost blocks of a trained model whose output is their input, with how much they change it."""
+    if evidence.forward is None or not (evidence.is_loaded or _is_trained(evidence)):
+        return {}  # many are initialised so
+    changes: dict[str, float] = {}
+    for call in evidence.forward.flow:
+        if call.relative_change is not None and call.name:
+            changes[call.name] = max(changes.get(call.name, 0.0), call.relative_change)
+    idle = {name: change for name, change in changes.items() if change < _NO_CHANGE}
+    return {name: change for name, change in idle.items() if not is_inside(name, idle)}
+
+
+def is_inside(name: str, blocks: Collection[str]) -> bool:
+    return any(name.startswith(f"{block}.") for block in blocks)
 
 
 def _no_scores(evidence: Evidence, threshold: float) -> str | None:
@@ -263,10 +289,10 @@ def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         if state.start_share > _MOSTLY_INITIAL and row.momentum:
             covered = percent(1 - (1 - row.momentum) ** state.batches, 1)
             words += f": momentum {row.momentum:g} x {state.batches} batches covers {covered} of the way"
-        least, most = rounded(row.var_ratio_min), rounded(row.var_ratio_max)
-        words += f"; the batch variance is {least}x to {most}x the running variance"
-        words += f"; also {some(others)}" if others else ""
-        yield Sighting(first, None, words + less_right)
+        times = f"{rounded(row.var_ratio_min)}x to {rounded(row.var_ratio_max)}x"
+        also = f"; also {some(others)}" if others else ""
+        words += f"; the batch variance is {times} the running variance{also}{less_right}"
+        yield Sighting(first, None, words)
 
 
 _MOSTLY_INITIAL = 0.5  # share of the initial values in running statistics

@@ -17,7 +17,7 @@ from modelscope_cli.records.grads import (
     layer_with_zero_input,
 )
 from modelscope_cli.records.naming import counted, label_of, rounded
-from modelscope_cli.rules.activations import FORWARD, foreign_statistics
+from modelscope_cli.rules.activations import FORWARD, foreign_statistics, idle_blocks, is_inside
 from modelscope_cli.rules.rule import Sighting, rule
 
 Weight = tuple[ParameterGradient, float]  # with the norm of its gradient relative to the one at the output
@@ -96,7 +96,9 @@ def _vanishing(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         initialisation
     Why: the weights before it hardly change, however long the training lasts
     """
-    backward = _backward(evidence)
+    backward, idle = _backward(evidence), idle_blocks(evidence)  # which MS205 names
+    judged = tuple(row for row in backward.parameters if not is_inside(row.name, idle))
+    backward = replace(backward, parameters=judged)
     first = next(_weights(backward), None)
     for run in _runs(backward, lambda ratio: ratio < threshold):
         # Zero back to the first weight: the gradient is cut off. In a side branch it may be intended: in the last

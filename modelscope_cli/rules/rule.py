@@ -33,6 +33,7 @@ _BYTES = {
     **{"": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12},
     **{"KIB": 2.0**10, "MIB": 2.0**20, "GIB": 2.0**30, "TIB": 2.0**40},
 }
+_UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])(I(?=B|$))?")
 AnyRule = TypeVar("AnyRule", bound="ListedRule")
 _EXAMPLES = {"number": "0.5", "count": "25M", "bytes": "500MB", "shape": "1,1000"}
 
@@ -54,9 +55,7 @@ def read_threshold(typed: object, kind: str, option: str, most: float = math.inf
             "bytes": "an amount of memory",
             "shape": "a shape",
         }[kind]
-        started = (
-            re.match(r"(\d+(?:\.\d+)?)\s*([KMGT])(I(?=B|$))?", text.upper()) if kind == "bytes" else None
-        )
+        started = _UNIT.match(text.upper()) if kind == "bytes" else None
         meant = f"{started[1]}{started[2]}{'i' if started[3] else ''}B" if started else _EXAMPLES[kind]
         raise UsageError(f"'{option}{text}' is not {words}", f"{option}{meant}")
     if isinstance(value, float) and value > most:

@@ -11,7 +11,7 @@ from tolerance import close
 from torch import Tensor, nn
 
 import modelscope_cli as ms
-from modelscope_cli.analysis.ablation.ablating import Ablating, AblationRequest, Ablations
+from modelscope_cli.analysis.ablation.ablating import Ablating, AblationRequest
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.selection import select
@@ -26,7 +26,7 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def ablations(model: nn.Module, *batches: Tensor, layers: Any = (), **request: Any) -> Ablations:
+def ablations(model: nn.Module, *batches: Tensor, layers: Any = (), **request: Any) -> Ablating:
     info = ModelInfo("object", "net", "Net", WeightsInfo("none", "random", "seeded random"))
     loaded = LoadedModel(model, info, torch.device("cpu"), torch.float32, "custom", None, LABELS)
     interventions = request.pop("interventions", ())
@@ -224,7 +224,7 @@ def test_a_model_that_draws_numbers_draws_the_same_in_every_pass() -> None:
     with torch.random.fork_rng(), torch.no_grad():
         before = model(x)
     found = ablations(model, x)
-    assert (found.why_whole, found.warnings) == ("draws random numbers", ())
+    assert (found.why_whole, found.warnings) == ("draws random numbers", [])
     for row in found.rows:
         with torch.random.fork_rng():
             after = by_hand(model, x, row.name, row.call, HOW["zero"])
@@ -354,3 +354,15 @@ def test_raw_scores_of_independent_classes_are_compared_class_by_class(n_classes
     assert ms.predict(net, x, output_kind="labels").activation == "sigmoid"
     with pytest.raises(CannotRunError, match="sum to 1"):
         ms.ablate(nn.Sequential(nn.Linear(6, 3), nn.Softmax(1)), x, output_kind="labels")
+
+
+def test_blocks_that_may_hand_on_their_input_are_known() -> None:
+    model = nn.Sequential(
+        nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU()), nn.Sequential(nn.Conv2d(3, 4, 1)), Means()
+    )
+    assert ablations(model, noise(2, 3, 4, 4), layers=["0", "1", "0.0"]).blocks == ["0"]
+
+
+class Means(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean((2, 3))

@@ -194,7 +194,7 @@ VARIANTS = [
     ("MS203", dead_units, "extra.1", {}),
     ("MS204", saturated_sigmoid, "extra.1", {}),
     ("MS204", saturated_tanh, "extra.1", {}),
-    ("MS205", near_zero, "block1.bn2", {}),
+    ("MS205", near_zero, "block1", {}),
     ("MS206", poorly_initialised, "head", {}),
     ("MS207", drifted, "block1.bn1", {}),
     ("MS208", foreign, "block3.bn2", {}),

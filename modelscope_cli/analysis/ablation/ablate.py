@@ -11,6 +11,7 @@ from modelscope_cli.analysis.subject import Subject, best_classes
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.ablate import AblateRecord
 from modelscope_cli.records.keywords import LabelledKeywords, spelled_out
+from modelscope_cli.records.naming import some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.refusals import check_word, refuse_without
 
@@ -60,15 +61,16 @@ def ablate(
     find_truth(subject)
     selection = subject.select(layer, exclude)
     request = AblationRequest(method, by_channel, parse_aim(str(target)), subject.seed)
-    ablating = Ablating(subject.loaded, selection, request, subject.bind().interventions)
-    ablations = ablating.run(subject.inputs, subject.progress)
+    ablations = Ablating(subject.loaded, selection, request, subject.bind().interventions)
+    ablations.run(subject.inputs, subject.progress)
     if ablations.output_note is not None:
         subject.progress.note(ablations.output_note)
-    if ablations.spared:
+    if name := ablations.spared:
         why = "it turns the logits into probabilities"
-        subject.progress.note(
-            f"{ablations.spared} is not ablated: {why}; --layer {ablations.spared} ablates it"
-        )
+        subject.progress.note(f"{name} is not ablated: {why}; --layer {name} ablates it")
+    if ablations.blocks:
+        words = "also loses its residual path, if it has one; the layers inside it show what it adds"
+        subject.progress.note(f"{some(ablations.blocks, 3)}: a block {words}")
     if ablations.why_whole:
         subject.progress.note(f"every pass runs the whole model, because it {ablations.why_whole}")
     subject.warn(ablations.warnings)

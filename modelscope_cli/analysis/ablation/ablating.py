@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ from modelscope_cli.analysis.predictions.folder_truth import RightPredictions
 from modelscope_cli.analysis.predictions.scores import is_undecided, predictions_of
 from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.layers import ChannelFinder, cloned
+from modelscope_cli.hooks.layers import ChannelFinder, cloned, tensors_in
 from modelscope_cli.hooks.random_states import RandomState
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
@@ -50,6 +50,7 @@ class Candidate:
     channel_dims: tuple[int, ...]  # the channel dimension of each replaceable tensor of its output
     n_channels: int  # number of channels of the first of these tensors
     shape: torch.Size  # of this tensor
+    is_block: bool  # whether layers run inside it, and its input has this shape, too
 
 
 class CandidateFinder(Observer):
@@ -76,7 +77,8 @@ class CandidateFinder(Observer):
             channel_dims = (self._channels.find(module, tensor) for tensor in tensors)
             dims = tuple(dim for dim in channel_dims if dim is not None)
             shape = tensors[0].shape
-            self.found.append(Candidate(call, dims, shape[dims[0]], shape))
+            is_block = not is_innermost and any(tensor.shape == shape for _, tensor in tensors_in(inputs))
+            self.found.append(Candidate(call, dims, shape[dims[0]], shape, is_block))
 
 
 @dataclass(slots=True)
@@ -166,30 +168,17 @@ class AblationRequest:
     seed: int = 0  # the seed of the shuffling
 
 
-@dataclass(frozen=True, slots=True)
-class Ablations:
-    """Results of `Ablating`; `rows` are sorted by effect."""
-
-    baseline: Baseline
-    rows: tuple[Ablation, ...]
-    classes: int
-    is_independent: bool  # whether each class is scored on its own
-    # output, score_name: the kind of output, and the name of the followed number
-    output: str
-    score_name: str
-    output_note: str | None  # how the output was interpreted, where that is ambiguous
-    spared: str | None  # the layer at the end that is left out; None if none is
-    why_whole: str | None  # why every pass runs the whole model; None if passes start at the changed layer
-    called: frozenset[str]  # the names of all layers that ran
-    images: int
-    degenerate: Degenerate
-    warnings: tuple[Notice, ...]
-
-
 class Ablating:
     """Replaces the output of every selected call in turn, for all images, batch by batch.
 
     `interventions` are applied in every pass, the baseline included.
+
+    Attributes:
+        baseline, rows, classes, is_independent, score_name, images: as in `AblateRecord`; `rows` are sorted.
+        output, output_note: the kind of output, and how it was interpreted, where that is ambiguous.
+        spared: the layer at the end that is left out; None if none is.
+        why_whole: why every pass runs the whole model; None if passes start at the changed layer.
+        called: the names of all layers that ran. `blocks`: the calls whose output may hold their input.
     """
 
     def __init__(
@@ -214,13 +203,13 @@ class Ablating:
         self._probabilities: list[Tensor] = []
         self._classes: set[int] = set()
         self._predictions: list[Prediction] = []
-        self._warnings: list[Notice] = []
-        self._degenerate = Degenerate()
-        self._why_whole: str | None = None
-        self._spared: str | None = None
+        self.warnings: list[Notice] = []
+        self.degenerate = Degenerate()
+        self.why_whole: str | None = None
+        self.spared: str | None = None
 
-    def run(self, inputs: Inputs, progress: Progress = SILENT) -> Ablations:
-        """Return the results; before a long run `progress` says how many passes and about how long."""
+    def run(self, inputs: Inputs, progress: Progress = SILENT) -> Self:
+        """Return itself with the results; before a long run `progress` says how many passes and how long."""
         with self._session:
             started = time.perf_counter()
             n_passes = self._prepare(next(iter(inputs))) * inputs.n_batches
@@ -230,18 +219,20 @@ class Ablating:
             with deferred() as is_interrupted:
                 for _ in progress.track(self._go_through(inputs, is_interrupted), "ablating", n_passes):
                     pass
-        return self._result()
+        self._conclude()
+        return self
 
     def _prepare(self, batch: Batch) -> int:
         """Run the first batch once to find the candidates; return the number of ablations per batch."""
         self._random = RandomState()
         self._trial = self._run_whole(batch)
-        self._called = frozenset(self._session.first_calls)
+        self.called = frozenset(self._session.first_calls)
         candidates = self._finder.found
         if not candidates:
             message = "no selected layer has an output that can be replaced"
             raise UsageError(message, "modelscope summary ...   lists the layers")
         self._calls = [candidate.call for candidate in candidates]
+        self.blocks = [candidate.call.label for candidate in candidates if candidate.is_block]
         # What turns the logits into probabilities is not ablated unasked: zeros are none, and their logits a clamp.
         last, main = candidates[-1], dict(self._trial.leaves)[self._trial.path]
         is_ending = (
@@ -250,9 +241,9 @@ class Ablating:
             and len(candidates) > 1
         )
         if is_ending and self._finder.is_for_all:
-            candidates, self._spared = candidates[:-1], last.call.label
+            candidates, self.spared = candidates[:-1], last.call.label
         followed = self._trial.follow(self._request.target, self._categories)  # raises for a wrong target
-        self._target_words, self._score_name = followed.words, followed.name
+        self._target_words, self.score_name = followed.words, followed.name
         self._effects = [
             Effect(candidate, channel)
             for candidate in candidates
@@ -287,7 +278,7 @@ class Ablating:
 
     def _cut_short(self, n_effects: int) -> None:
         what = f"{n_effects} of {len(self._effects)} outputs on {counted(self._n_images(), 'image')}"
-        self._warnings.append(Notice("interrupted", f"Ctrl-C: only {what} were ablated"))
+        self.warnings.append(Notice("interrupted", f"Ctrl-C: only {what} were ablated"))
         del self._effects[n_effects:]
 
     def _begin(self, *, is_again: bool) -> None:
@@ -320,55 +311,45 @@ class Ablating:
     def _judge(self, second_pass: ModelOutput, holdings: Holdings) -> None:
         """Compare two passes of the first batch, to see whether the model is deterministic."""
         if self._random.has_moved():
-            self._why_whole = "draws random numbers"
+            self.why_whole = "draws random numbers"
         elif not holdings.are_same():
-            self._why_whole = "keeps state between runs"
-        self._replay.is_whole = self._why_whole is not None
+            self.why_whole = "keeps state between runs"
+        self._replay.is_whole = self.why_whole is not None
         gap = float(second_pass.scores.largest_change(self._trial.scores).max())
         if gap > 0:
             message = (
                 f"the outputs for the same input differ by up to {gap:.2g}, so smaller effects may be noise"
             )
-            self._warnings.append(Notice("unsteady", message))
+            self.warnings.append(Notice("unsteady", message))
 
     def _n_images(self) -> int:
         return sum(map(len, self._scores))
 
     def _remember(self, batch: Batch, answer: ModelOutput, followed: FollowedScore) -> None:
         self._predictions += predictions_of(answer, _TOP, self._categories, batch, self._n_images())
-        self._degenerate += look_at(answer, batch.args)
+        self.degenerate += look_at(answer, batch.args)
         self._scores.append(followed.score(answer.main).cpu())
         if followed.probability is not None:
             self._probabilities.append(followed.probability(answer.main).cpu())
         self._classes.update(followed.classes or ())
 
-    def _result(self) -> Ablations:
-        how, accuracy = self._request.how, self._right.share()
-        rows = [effect.to_row(how, self._categories, accuracy) for effect in self._effects]
+    def _conclude(self) -> None:
+        how, accuracy, main = self._request.how, self._right.share(), self._trial.main
+        self.rows = by_effect([effect.to_row(how, self._categories, accuracy) for effect in self._effects])
         index = next(iter(self._classes)) if len(self._classes) == 1 else None
-        return Ablations(
-            baseline=Baseline(
-                target=self._words(index),
-                target_index=index,
-                target_label=None if index is None else label_of_class(index, self._categories),
-                target_logit=_mean(self._scores),
-                target_probability=_mean(self._probabilities) if self._probabilities else None,
-                predictions=tuple(self._predictions),
-                accuracy=accuracy,
-            ),
-            rows=by_effect(rows),
-            classes=self._trial.main.n_classes or len(self._categories or ()),
-            output=self._trial.kind,
-            is_independent=getattr(self._trial.main, "has_several", False),
-            score_name=self._score_name,
-            output_note=self._trial.note,
-            spared=self._spared,
-            why_whole=self._why_whole,
-            called=self._called,
-            images=self._n_images(),
-            degenerate=self._degenerate,
-            warnings=tuple(self._warnings),
+        self.baseline = Baseline(
+            target=self._words(index),
+            target_index=index,
+            target_label=None if index is None else label_of_class(index, self._categories),
+            target_logit=_mean(self._scores),
+            target_probability=_mean(self._probabilities) if self._probabilities else None,
+            predictions=tuple(self._predictions),
+            accuracy=accuracy,
         )
+        self.classes = main.n_classes or len(self._categories or ())
+        self.output, self.output_note = self._trial.kind, self._trial.note
+        self.is_independent: bool = getattr(main, "has_several", False)
+        self.images = self._n_images()
 
     def _words(self, index: int | None) -> str:
         if self._trial.main.kind != "classes" or self._request.target.kind != PREDICTED:

@@ -45,14 +45,14 @@ from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import name_class
 from modelscope_cli.analysis.predictions.folder_truth import RightPredictions
 from modelscope_cli.analysis.statistics.moments import Wanted
-from modelscope_cli.analysis.summary.memory import StepOptions, forward_peak
+from modelscope_cli.analysis.summary.memory import StepOptions, forward_peak, resized
 from modelscope_cli.analysis.summary.shapes import measure_shapes
 from modelscope_cli.analysis.summary.training_steps import TrainingSteps
 from modelscope_cli.errors import ModelscopeError
-from modelscope_cli.hooks.layers import map_tensors, tensors_in
+from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import HookSession, Intervention
-from modelscope_cli.inputs.batch import Batch, map_arguments
+from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.architecture import seeded
 from modelscope_cli.models.loaded import LoadedModel
@@ -149,12 +149,15 @@ class _Checkup:
         if "inputs" in needs:
             inputs = self._inputs()
             is_large = any((one.rms or 0.0) > _LARGE for one in inputs)
-            evidence = replace(evidence, inputs=inputs, first_rms=self._first_rms() if is_large else None)
+            first_rms = (
+                rms_at_first_weights(self._model, next(iter(self._batches)).args) if is_large else None
+            )
+            evidence = replace(evidence, inputs=inputs, first_rms=first_rms)
         if "structure" in needs:
             evidence = replace(evidence, structure=self._structure())
         if "forward_bytes" in needs:
             batch = next(iter(self._batches))
-            evidence = replace(evidence, forward_bytes=forward_peak(self._model, _of_one_image(batch)))
+            evidence = replace(evidence, forward_bytes=forward_peak(self._model, resized(batch.args, 1)))
         if "training_bytes" in needs:
             with self._missing_if_refused("training_bytes"):
                 args = self._arguments(next(iter(self._batches)), is_training=True)
@@ -219,12 +222,9 @@ class _Checkup:
             merge_arguments(arguments, entered(batch.args)())
         return tuple(map(to_input_row, arguments.values()))
 
-    def _first_rms(self) -> float | None:
-        return rms_at_first_weights(self._model, next(iter(self._batches)).args)
-
     def _structure(self) -> Structure:
         batch = next(iter(self._batches))
-        measured, n_images = measure_shapes(self._model, _of_one_image(batch)), 1
+        measured, n_images = measure_shapes(self._model, resized(batch.args, 1)), 1
         if measured.error is not None and batch.n_images > 1:
             # An exported program has a fixed batch size.
             measured, n_images = measure_shapes(self._model, batch.args), batch.n_images
@@ -367,18 +367,6 @@ class Steady(Intervention):
 def _of_another_output(row: ParameterGradient, other: ParameterGradient | None) -> ParameterGradient:
     is_used = row.mark == "unused" and other is not None and other.mark != "unused"
     return replace(row, mark="") if is_used else row
-
-
-def _of_one_image(batch: Batch) -> Any:
-    """Keep the first image of a batch, so that budgets mean the same whatever the batch."""
-
-    def one(path: str, tensor: Tensor) -> Tensor:
-        return tensor[:1] if tensor.ndim and len(tensor) == batch.n_images else tensor
-
-    def first(arg: Any) -> Any:
-        return arg[:1] if isinstance(arg, list) else map_tensors(arg, one)
-
-    return map_arguments(batch.args, first)
 
 
 def _main_output(output: Any) -> Tensor | None:

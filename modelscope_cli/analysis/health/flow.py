@@ -103,14 +103,19 @@ class _FlowEntry:
     is_finite: Tensor | bool = True
     n_saturated: Tensor | int = 0
     n_values: int = 0  # of sigmoids and tanhs
+    size_in: Tensor | None = None  # of the batch that runs, as in `_square_sum`
+    sizes: Tensor | None = None  # of its input and of the change, and whether its input was overwritten
 
     def row(self) -> CallFlow:
+        entered, change, overwritten = self.sizes.tolist() if self.sizes is not None else (0.0, 0.0, 1.0)
+        is_told = entered > 0 and not overwritten and math.isfinite(change / entered)
         return CallFlow(
             **self.call.fields,
             depth=self.call.depth,
             produces=bool(self.produces),
             is_finite=bool(self.is_finite),
             saturated_fraction=int(self.n_saturated) / self.n_values if self.n_values else None,
+            relative_change=math.sqrt(change / entered) if is_told else None,
         )
 
 
@@ -122,7 +127,10 @@ class FlowObserver(Observer):
 
     def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
         entry = self._entries.setdefault((call.name, call.index), _FlowEntry(call))
-        entry.is_finite_in = _all_finite(_floats((args, kwargs)))
+        floats = _floats((args, kwargs))
+        entry.is_finite_in = _all_finite(floats)
+        is_block = next(module.children(), None) is not None and next(module.parameters(), None) is not None
+        entry.size_in = _square_sum(floats[0]) if is_block and floats else None
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         entry = self._entries[call.name, call.index]
@@ -135,6 +143,12 @@ class FlowObserver(Observer):
             if flat is not None:
                 entry.n_saturated += torch.count_nonzero(flat)
                 entry.n_values += tensor.numel()
+        if entry.size_in is not None and outputs and not is_innermost:
+            x, y = _floats(inputs)[0], outputs[0]
+            if x.shape == y.shape and x.device == y.device and x.data_ptr() != y.data_ptr():
+                size, change = _square_sum(x), _square_sum(y.float() - x.float())
+                sizes = torch.stack([size, change, (size != entry.size_in).float()])
+                entry.sizes = sizes if entry.sizes is None else entry.sizes + sizes
 
     def rows(self) -> tuple[CallFlow, ...]:
         """Return one row per call, in execution order."""
@@ -148,6 +162,10 @@ def _floats(value: Any) -> list[Tensor]:
         for _, tensor in tensors_in(value)
         if tensor.is_floating_point() and tensor.layout is torch.strided and not tensor.is_quantized
     ]
+
+
+def _square_sum(x: Tensor) -> Tensor:
+    return x.detach().float().square().sum()
 
 
 def _all_finite(tensors: Sequence[Tensor]) -> Tensor:

@@ -30,7 +30,7 @@ from modelscope_cli.hooks.torch_private import (
     has_foreach,
     operators_shown_to,
 )
-from modelscope_cli.inputs.batch import count_images
+from modelscope_cli.inputs.batch import count_images, map_arguments
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.refusals import unknown
@@ -267,7 +267,7 @@ def run_step(
             for parameter in parameters:
                 parameter.grad = None
             examples = args if way == "real" else map_tensors(args, lambda _, tensor: tensor.to("meta"))
-            inputs = map_tensors(_resized(examples, batch), partial(_made, make))
+            inputs = map_tensors(resized(examples, batch), make)
             observer.name(model.parameters(), "parameters")
             observer.name(model.buffers(), "buffers")
             observer.name((tensor for _, tensor in tensors_in(inputs)), "input")
@@ -310,9 +310,10 @@ def forward_peak(model: nn.Module, args: Arguments) -> int:
         session = HookSession(model, [observer])
         try:
             with torch.inference_mode(False), session, _mode_of(way, StepOptions()):
+                make = _maker(way, "cpu")
                 if way != "real":
-                    _swap_tensors(model, _maker(way, "cpu"))
-                inputs = map_tensors(args, partial(_made, _maker(way, "cpu")))
+                    _swap_tensors(model, make)
+                inputs = map_tensors(args, make)
                 named = (*model.parameters(), *model.buffers(), *(tensor for _, tensor in tensors_in(inputs)))
                 observer.name(named, "before")
                 with operators_shown_to(observer.see):
@@ -363,22 +364,18 @@ class _Without(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _maker(way: str, device: str) -> Callable[[Tensor], Tensor]:
-    """Return the function that makes the tensors of a step like those that are there."""
+def _maker(way: str, device: str) -> Callable[[str, Tensor], Tensor]:
+    """Return the function for `map_tensors` that makes the tensors of a step like those that are there."""
 
-    def without_values(tensor: Tensor) -> Tensor:
+    def without_values(_: str, tensor: Tensor) -> Tensor:
         return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
 
     if way == "real":
-        return lambda tensor: tensor.detach().clone()
-    return without_values if way == "fake" else lambda tensor: without_values(tensor).zero_()
+        return lambda _, tensor: tensor.detach().clone()
+    return without_values if way == "fake" else lambda _, tensor: without_values(_, tensor).zero_()
 
 
-def _made(make: Callable[[Tensor], Tensor], _: str, tensor: Tensor) -> Tensor:
-    return make(tensor)
-
-
-def _swap_tensors(model: nn.Module, make: Callable[[Tensor], Tensor]) -> None:
+def _swap_tensors(model: nn.Module, make: Callable[[str, Tensor], Tensor]) -> None:
     """Put copies in the place of all parameters and buffers, until the session restores them."""
     made: dict[int, Any] = {}
     for module in model.modules():
@@ -386,7 +383,7 @@ def _swap_tensors(model: nn.Module, make: Callable[[Tensor], Tensor]) -> None:
         for name, tensor in [(name, tensor) for name, tensor in tensors if tensor is not None]:
             if id(tensor) not in made:
                 is_parameter = isinstance(tensor, nn.Parameter)
-                copied = make(tensor)
+                copied = make(name, tensor)
                 made[id(tensor)] = nn.Parameter(copied, tensor.requires_grad) if is_parameter else copied
             setattr(module, name, made[id(tensor)])
 
@@ -457,7 +454,7 @@ def _autocast(dtype: str | None, device: str) -> Iterator[None]:
         torch.set_autocast_dtype(device, before[1])
 
 
-def _resized(args: Arguments, batch: int | None) -> Arguments:
+def resized(args: Arguments, batch: int | None) -> Arguments:
     """Return arguments with another number of images; tensors of another length stay."""
     before = count_images(args)
     if batch is None or batch == before:
@@ -468,9 +465,7 @@ def _resized(args: Arguments, batch: int | None) -> Arguments:
             return [value[n % before] for n in range(batch)]
         return map_tensors(value, lambda _, tensor: _repeated(tensor, before, batch))
 
-    if isinstance(args, dict):
-        return {name: resize(value) for name, value in args.items()}
-    return tuple(resize(value) for value in args)
+    return map_arguments(args, resize)
 
 
 def _repeated(tensor: Tensor, before: int, batch: int) -> Tensor:
