@@ -193,6 +193,28 @@ def test_logits_that_look_like_those_of_independent_classes_name_the_option(rows
         assert ("--output-kind labels" in note) == (is_told and family == "custom")
 
 
+@pytest.mark.parametrize(
+    ("labels", "path"), [("abcd", "0"), ("abcdef", "1"), ("ab", "2"), ("abc", "0"), ("", "0")]
+)
+def test_labels_choose_the_output_that_is_as_wide_as_they_are_many(labels, path):
+    """Such as that of classes, and not the box."""
+
+    class Heads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.heads = nn.ModuleList([nn.Linear(3, n) for n in (4, 6, 2)])
+
+        def forward(self, x):
+            return tuple(head(x.mean((2, 3))) for head in self.heads)
+
+    model, x = Heads(), numbers(2, 3, 8, 8)
+    answer = OutputReader("custom", [*labels], model).read(model(x), (x,), 2)
+    assert (answer.path, "--labels" in (answer.note or "")) == (path, True)
+    if path != "0":
+        assert ms.predict(model, x, labels=[*labels], top=6).classes == len(labels)
+        assert f"output '{path}'" in ms.grads(model, x, labels=[*labels]).loss.name
+
+
 def test_later_rows_are_read_as_the_first_are():
     """Of a changed model a row may be zeros, which are no unit vectors."""
     reader = OutputReader("custom", None, nn.Identity())

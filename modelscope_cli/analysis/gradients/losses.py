@@ -12,7 +12,6 @@ from torch import Tensor
 
 from modelscope_cli.analysis.gradients.request import AUTO, PREDICTED, LossRequest
 from modelscope_cli.analysis.outputs.classes import ClassScores, logits_of
-from modelscope_cli.analysis.outputs.output_kinds import main_leaf
 from modelscope_cli.analysis.outputs.read import OutputReader, what_is_in
 from modelscope_cli.analysis.outputs.target_spec import TargetSpec, class_index, name_class
 from modelscope_cli.errors import CannotRunError, UsageError
@@ -119,7 +118,7 @@ class Criterion:
         whole = self._whole_output(outputs) if self._request.name == AUTO else None
         if whole is not None:
             return whole
-        path, main = main_leaf(outputs)
+        path, main = self._reader.main_of(tuple(outputs))
         part = self._reader.part_of(path, main, args) if _has_classes(main) else None
         classes = part if isinstance(part, ClassScores) else None
         is_scores = part is not None and part.kind in ("classes", "pixels")

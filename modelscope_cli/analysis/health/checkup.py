@@ -40,7 +40,7 @@ from modelscope_cli.analysis.health.flow import (
 )
 from modelscope_cli.analysis.outputs.classes import ClassScores
 from modelscope_cli.analysis.outputs.degenerate import score_std
-from modelscope_cli.analysis.outputs.output_kinds import leaves_of, main_leaf
+from modelscope_cli.analysis.outputs.output_kinds import leaves_of
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import name_class
 from modelscope_cli.analysis.predictions.folder_truth import RightPredictions
@@ -245,7 +245,7 @@ class _Checkup:
         ) as session:
             for batch in self._track(self._batches, phase):
                 output = session.run(self._arguments(batch, self._is_training))
-                main = _main_output(output)
+                main = self._main(output)
                 merge_into(outputs, activations.take()())
                 norms.settle()
                 spread.see(batch, main)
@@ -262,7 +262,7 @@ class _Checkup:
             calls = flow.rows()
             if n_images == 1:
                 other = noise_like(next(iter(self._batches)))
-                spread.see(other, _main_output(session.run(self._arguments(other, self._is_training))))
+                spread.see(other, self._main(session.run(self._arguments(other, self._is_training))))
         return Forward(
             activations=to_rows(sorted(outputs.values(), key=lambda one: one.call.order)),
             flow=calls,
@@ -287,10 +287,18 @@ class _Checkup:
             return all(bool(all_finite(tensor)) for _, tensor in leaves_of(output))
         return True
 
+    def _main(self, output: Any) -> Tensor | None:
+        leaves = leaves_of(output)
+        return self._reader.main_of(leaves)[1].detach() if leaves else None
+
+    def _main_double(self, output: Any) -> Tensor | None:
+        main = self._main(output)
+        return None if main is None else main.to("cpu", torch.float64, copy=True)
+
     def _row_of_scores(self, output: Any, batch: Batch) -> ClassScores | None:
         if self._loaded.family == "detection":  # its outputs with two dimensions are boxes
             return None
-        path, main = main_leaf(leaves_of(output))
+        path, main = self._reader.main_of(leaves_of(output))
         part = self._reader.part_of(path, main, batch.args)
         return part if isinstance(part, ClassScores) else None
 
@@ -299,7 +307,7 @@ class _Checkup:
         """The output for the first batch, and that of a second run."""
         args = next(iter(self._batches)).args
         with HookSession(self._model) as session:
-            return _main_double(session.run(args)), _main_double(session.run(args))
+            return self._main_double(session.run(args)), self._main_double(session.run(args))
 
     def _draws(self) -> tuple[str, ...]:
         draws = RandomDraws()
@@ -315,9 +323,9 @@ class _Checkup:
         with HookSession(self._model, [batch_norms], is_training=True) as session:
             for i, batch in enumerate(self._track(self._batches, "train mode")):
                 output = session.run(self._arguments(batch, True))
-                train_output = _main_double(output) if i == 0 else train_output
+                train_output = self._main_double(output) if i == 0 else train_output
                 n_images += batch.n_images
-                main = _main_output(output)
+                main = self._main(output)
                 if main is not None and self._right.share() and self._row_of_scores(output, batch):
                     right.add(main, batch.truth(main.shape[1]))
         return TrainMode(batch_norms.rows()(), _gap(eval_output, train_output), n_images, right.share())
@@ -367,16 +375,6 @@ class Steady(Intervention):
 def _of_another_output(row: ParameterGradient, other: ParameterGradient | None) -> ParameterGradient:
     is_used = row.mark == "unused" and other is not None and other.mark != "unused"
     return replace(row, mark="") if is_used else row
-
-
-def _main_output(output: Any) -> Tensor | None:
-    leaves = leaves_of(output)
-    return main_leaf(leaves)[1].detach() if leaves else None
-
-
-def _main_double(output: Any) -> Tensor | None:
-    main = _main_output(output)
-    return None if main is None else main.to("cpu", torch.float64, copy=True)
 
 
 def _gap(first: Tensor | None, second: Tensor | None) -> float | None:

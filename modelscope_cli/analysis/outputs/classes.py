@@ -56,7 +56,7 @@ class ClassScores(_Logits):
     def words(self) -> str:
         if self.n_classes == 1:
             return "the score of one class"
-        each = ", each independent (sigmoid)" if self.has_several else ""
+        each = ", each independent by a sigmoid" if self.has_several else ""
         return f"scores of {self.n_classes} classes{each}"
 
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:

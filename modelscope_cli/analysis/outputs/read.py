@@ -94,7 +94,7 @@ class OutputReader:
                 f"the model returns {what_is_in(output)}, which cannot be compared or predicted",
                 "modelscope summary ...   shows its output",
             )
-        path, main = self._main(leaves)
+        path, main = self.main_of(leaves)
         main = main[:, None] if main.ndim == 1 else main
         if self.wanted in ("auto", "detection"):
             boxes_found = self._yolo(leaves, args) or self._queries(path, main, leaves, args)
@@ -116,9 +116,11 @@ class OutputReader:
         """Return what one tensor of an output is: classes, pixels, depth or vectors."""
         return self._part(self._kind(path, tensor, args)[0], tensor, path, args)
 
-    def _main(self, leaves: Leaves) -> tuple[str, Tensor]:
-        """Return the main output: of the wanted kind the first with its dimensions."""
-        first = main_leaf(leaves)
+    def main_of(self, leaves: Leaves) -> tuple[str, Tensor]:
+        """Return the main output: of the wanted kind the first with its dimensions, or rows of all labels."""
+        first, n = main_leaf(leaves), len(self.categories or ())
+        rows = [leaf for leaf in (first, *leaves) if leaf[1].ndim == 2 and not is_features(leaf[0])]
+        first = next((leaf for leaf in rows if leaf[1].shape[1] == n > 1 and first[1].ndim == 2), first)
         yolo: Any = yolo_of(self.module)
         if len(leaves) > 1 and type(yolo.model[-1] if yolo is not None else None).__name__ == "Classify":
             first = leaves[1]  # the logits, after their softmax
