@@ -177,7 +177,7 @@ def test_what_is_not_a_result_is_refused(content, code, words, capsys):
     ("report empty", 4, "contains neither report.json nor"),
     ("diff runs/old runs/stats.json", 2, "give two results of one command"),
     ("report runs/old --html there", 2, "does not end in .html"),
-    ("summary x.py:Net -o page.html", 2, "hint: modelscope summary x.py:Net   --html"),
+    ("summary x.py:Net -o page.html", 2, "hint: modelscope summary x.py:Net   # --html"),
     ("report runs/old --html nowhere/page.html", 4, "there is no folder 'nowhere'"),
 ])  # fmt: skip
 def test_what_cannot_be_done_is_said(line, code, words, watched, capsys):
