@@ -346,3 +346,11 @@ def test_a_loss_seen_on_training_data_only_leaves_memorising_untested() -> None:
     layers = "the layers of a compiled model, which are not visible; "
     compiled = judged(training(events=(event("compiled", ""),))).reason
     assert compiled == memorising.replace("whether", f"{layers}whether")
+
+
+@pytest.mark.parametrize(("right", "is_memorised"), [(0.84, False), (0.99, True)])
+def test_a_short_training_has_memorised_only_what_it_knows_nearly_by_heart(
+    right: float, is_memorised: bool
+) -> None:
+    one, other = criterion(accuracy=(right,) * N), criterion(is_training=False, accuracy=(0.1,) * N)
+    assert ("MS742" in dict(told(training(criteria=(one, other))))) is is_memorised

@@ -22,6 +22,7 @@ _ENOUGH_ROWS, _ENOUGH_OTHERS = 200, 5  # predictions; labels of other than the c
 _IMBALANCED, _LAZY = 0.8, 0.9  # shares of the commonest label, and of the commonest prediction
 _BETTER = 0.1  # of the errors of guessing
 _HALFWAY = 0.5  # of the way from guessing to perfect accuracy
+_SETTLED, _NEARLY_RIGHT = 200, 0.95  # steps, until which averages of batch norm lag behind; accuracy
 _RECORDS = 5  # in a third of the run
 _ALIKE = _GROWS = 4.0  # times
 _VANISHED, _NOTHING, _NEAR = 0.05, 1e-4, 0.05  # of the loss at first; of both; of the loss for one point
@@ -262,7 +263,8 @@ def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSightin
     if accuracy is None or guessed is None:
         yield from _constant_is_better(case, judged)
         return
-    if accuracy < guessed + _HALFWAY * (1 - guessed):
+    is_early = case.course.steps < _SETTLED and accuracy < _NEARLY_RIGHT
+    if accuracy < guessed + _HALFWAY * (1 - guessed) or is_early:
         return
     figures = map(progress.accuracy_of, judged)
     accuracies = [
