@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from modelscope_cli.records.diff import Cause
 from modelscope_cli.records.naming import dtype_name
 
+_NO_EPSILON = 1e-8  # below it, the rounding of float32 hides which number it is
 _SUMS = ("add", "__add__")  # of a variance and the epsilon of a norm that is not one of torch's
 _LARGEST_EPSILON = 0.1
 _NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")
@@ -76,6 +77,8 @@ class Changed(TorchFunctionMode):
         theirs, ours = (
             f"{one:.4g}" if isinstance(one, float) else repr(one) for one in (self.value, self.seen[0])
         )
+        if self.argument == "eps" and self.value < _NO_EPSILON:
+            theirs = f"below {_NO_EPSILON:g}"
         values = f"{theirs} in B and {'the default' if self.seen[0] is None else ours} in A"
         return f"{self.argument} of {self.function} is {values}: with the value of B, A computes B's output"
 
