@@ -23,18 +23,12 @@ from modelscope_cli.hooks.torch_private import (
 )
 from modelscope_cli.records.naming import dtype_name, percent
 from modelscope_cli.records.watch import DROPPED, LAYOUT
+from modelscope_cli.watching import forward_pass
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.error_isolation import Guard
 from modelscope_cli.watching.exchanged_rows import Tape
 from modelscope_cli.watching.finite_flags import BEGUN, CALLED, ENTERED, LEFT, FiniteFlags
-from modelscope_cli.watching.forward_pass import (
-    ForwardPass,
-    FunctionalWatch,
-    FunctionCall,
-    is_criterion,
-    is_norm,
-    type_of,
-)
+from modelscope_cli.watching.forward_pass import ForwardPass, FunctionalWatch, FunctionCall
 from modelscope_cli.watching.losses import LossWatch
 from modelscope_cli.watching.model_inputs import EnteringKey, EnteringSums, data_in, roughness_of
 from modelscope_cli.watching.model_registry import (
@@ -368,11 +362,11 @@ class PassWatch:
             # Nested, sparse or quantised.
             with contextlib.suppress(TypeError, RuntimeError, NotImplementedError):
                 see_output(now.model, args, kwargs, output)
-        if is_criterion(module, output):
+        if forward_pass.is_criterion(module, output):
             now.model.forget(name)
             if not name:
                 self._registry.set_aside(now.model)
-        elif now.model.selects(name, call.is_innermost or is_norm(module)):
+        elif now.model.selects(name, call.is_innermost or forward_pass.is_norm(module)):
             tensors = [x for _, x in tensors_in(output) if x.is_floating_point()]
             if tensors:
                 channel_dim = now.channels.find(module, tensors[0])
@@ -397,7 +391,7 @@ class PassWatch:
             self._guard.tell_once("many-calls", message)
             return
         now.model.flags.see(CALLED, key, x, is_recorded=True)
-        what = FunctionOperation(type_of(call.name), now.channels.find(None, x), call.dim)
+        what = FunctionOperation(forward_pass.type_of(call.name), now.channels.find(None, x), call.dim)
         self._record_output(now.model, key, what, x)
 
     def _record_output(self, model: WatchedModel, key: CallKey, what: FunctionOperation, x: Tensor) -> None:

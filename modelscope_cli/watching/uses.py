@@ -26,7 +26,6 @@ class Uses(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._is_on = False
         # By the id of a tensor, which is held so that no other takes it: the parameters that its values depend on
         self._origins: dict[int, tuple[Tensor, frozenset[int]]] = {}
         self._taken, self._used = set[int](), set[int]()
@@ -34,8 +33,7 @@ class Uses(TorchFunctionMode):
     def follow(self, parameters: Iterable[Tensor]) -> None:
         """Follow parameters until the next loss."""
         self._origins |= {id(one): (one, frozenset([id(one)])) for one in parameters}
-        if self._origins and not self._is_on:
-            self._is_on = True
+        if self._origins and self not in _get_current_function_mode_stack():
             insert_mode(self, None)
 
     def see(self, loss: Any) -> None:
@@ -45,9 +43,8 @@ class Uses(TorchFunctionMode):
 
     def stop(self) -> None:
         """Disable this mode; not inside `Tensor.backward`, around which torch takes it off and puts it back."""
-        while self._is_on and self in _get_current_function_mode_stack():
+        while self in _get_current_function_mode_stack():
             remove_mode(self)
-        self._is_on = False
 
     def is_unused(self, parameter: Tensor) -> bool:
         return id(parameter) in self._taken - self._used

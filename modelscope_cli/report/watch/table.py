@@ -6,20 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.paths import in_repository
+from modelscope_cli.records import watch
 from modelscope_cli.records.check import RuleText
 from modelscope_cli.records.naming import counted, duration, some
 from modelscope_cli.records.training_facts import RankFacts, TimeFacts
 from modelscope_cli.records.watch import (
-    CRASHED,
-    SPARSE,
-    UNKNOWN,
-    ScalarSeries,
     TrainingFinding,
     WatchedCriterion,
     WatchedInput,
     WatchedLayer,
     WatchRecord,
-    labelling,
 )
 from modelscope_cli.report.ci import Problem, Review
 from modelscope_cli.report.numbers import loss, number, percent, shape
@@ -35,7 +31,7 @@ _HUGE = 3.0  # times the cost of guessing, of the first loss: usual initial weig
 def watch_sheet(record: WatchRecord) -> Sheet:
     """Return the layers of a record, with the verdict in the facts."""
     findings = by_layer(record.findings)
-    label = labelling(record.layers, record.parameters)
+    label = watch.labelling(record.layers, record.parameters)
     # An Identity repeats the row before, but shows the input where it is the first
     rows = tuple(
         row for row in record.layers if row.type != "Identity" or not row.order or findings.get(label(row))
@@ -149,11 +145,11 @@ def review(record: WatchRecord, rules: Sequence[RuleText], script: str | None) -
         line_of_file = int(line) if file and line.isdecimal() else 1
         return Problem(row.code, row.rule, row.severity, row.layer, message, row.hint, file, line_of_file)
 
-    is_told = record.verdict == CRASHED  # by the reason
+    is_told = record.verdict == watch.CRASHED  # by the reason
     outcome = "; ".join(filter(None, [record.verdict * (not is_told), record.reason]))
     n = len(record.findings)
     reason = record.reason or ""
-    untested = reason if record.verdict == UNKNOWN else reason.partition("not tested: ")[2]
+    untested = reason if record.verdict == watch.UNKNOWN else reason.partition("not tested: ")[2]
     return Review(
         command="watch",
         subject=record.run.model.name,
@@ -185,8 +181,8 @@ def run_facts(record: WatchRecord) -> list[tuple[str, str]]:
     if record.ranks > 1:
         facts.append(("ranks", f"{record.ranks}, merged{_agreement(record.facts.ranks)}"))
     if record.steps:
-        sparse = next((event for event in record.events if event.kind == SPARSE), None)
-        few = f", less often from step {sparse.step} on: {sparse.message}" if sparse else ""
+        is_sparse = any(event.kind == watch.SPARSE for event in record.events)
+        few = ", to keep the overhead small (--every 1 records all)" * is_sparse
         n = "all" if record.recorded == record.steps else record.recorded
         facts.append(("steps", f"{record.steps}, layers recorded in {n} of them{few}"))
     if record.facts.time is not None and record.facts.time.total:
@@ -262,7 +258,7 @@ def _evaluation(one: WatchedCriterion) -> tuple[str, str]:
     return "evaluation", "; ".join(words)
 
 
-def _rates(series: ScalarSeries) -> str:
+def _rates(series: watch.ScalarSeries) -> str:
     first, last, most = series.value[0], series.value[-1], max(value or 0.0 for value in series.value)
     if first == last == most:
         return number(first)
@@ -275,7 +271,7 @@ def _who(record: WatchRecord, optimizer: str) -> str:
     return f"{optimizer} of {', '.join(models)}" if models else optimizer
 
 
-def _means(record: WatchRecord, series: ScalarSeries) -> str:
+def _means(record: WatchRecord, series: watch.ScalarSeries) -> str:
     """Return the means that the verdict compares."""
     course, last = course_of(series, record.lr), series.value[-1]
     assert course is not None  # a series has values
@@ -283,7 +279,7 @@ def _means(record: WatchRecord, series: ScalarSeries) -> str:
     return f"{course.began(loss)}, {loss(end)} over the last"
 
 
-def _course(record: WatchRecord, series: ScalarSeries) -> str:
+def _course(record: WatchRecord, series: watch.ScalarSeries) -> str:
     """Return the means that the verdict compares, the lowest value, and the cost of guessing."""
     means = _means(record, series)
     pairs = list(zip(series.value, series.step, strict=True))

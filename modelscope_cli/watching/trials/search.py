@@ -92,9 +92,21 @@ class Search:
         if scale.has_learnt(clues.base):
             found = self._fix_among([present], clues, scale) if is_failing else None
             return found or Trials(outcome=self._best_so_far(clues, scale))
-        if (found := self._wrong_gradient(clues, scale)) is not None:
+        if (found := self._unconfirmed(clues, scale) or self._wrong_gradient(clues, scale)) is not None:
             return found
         return self._fix_among([present], clues, scale) or self._by_heart(clues, scale)
+
+    def _unconfirmed(self, clues: Clues, scale: Scale) -> Trials | None:
+        """Return the best change that makes it learn with the seed of the script; None if none does."""
+        learnt = [row for row in self.rows if row.helps == results.ONCE]
+        if not learnt or self._same is None:
+            return None
+        best = min(learnt, key=lambda row: row.loss_last or 0.0)
+        what = (
+            f"the {best.measure} falls to {best.loss_last:.3g} ({clues.base.last(scale.what):.3g} without it)"
+        )
+        again = "the unchanged script does too" if scale.has_learnt(self._same) else "it does not"
+        return Trials(outcome=f"with {best.changed}, {what}; not proved: with another seed {again}")
 
     def _fix_among(self, stages: Iterable[Sequence[Trial]], clues: Clues, scale: Scale) -> Trials | None:
         """Return the best of some trials that is confirmed; None if none is."""

@@ -68,6 +68,12 @@ def test_what_helps_with_one_seed_only_is_not_proved(search):
     found, _ = search({"no clipping": lambda seed: course(2.3, 2.3 if seed else 0.4)}, CLIP)
     assert found.fix is None
     assert [row.helps for row in found.rows if row.name == "no clipping"] == [ONCE, NO]
+    assert found.outcome is not None
+    assert found.outcome.endswith("falls to 0.4 (2.3 without it); not proved: with another seed it does not")
+    by_itself, _ = search(
+        {"no clipping": course(2.3, 0.4), "": lambda seed: course(2.3, 0.4 if seed else 2.3)}, CLIP
+    )
+    assert str(by_itself.outcome).endswith("not proved: with another seed the unchanged script does too")
 
 
 def test_the_mildest_of_those_that_restore_alike_wins(search):
