@@ -77,7 +77,8 @@ def applied_twice(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             words = "nll_loss receives probabilities, but expects log-probabilities"
         else:
             continue
-        yield TrainingSighting(None, one.series.step[0], n, words, one.place)
+        hint = "return logits: remove the sigmoid before the loss" if inner == "sigmoid" else None
+        yield TrainingSighting(None, one.series.step[0], n, words, one.place, hint=hint)
 
 
 @training_rule("MS738", "logits-in-nll-loss", ERROR, 3, Link.WIRING)
