@@ -120,7 +120,7 @@ def changed_log(folder, version):
 
 
 OLDER, NEWER = (
-    "modelscope watch --out FOLDER SCRIPT   writes a new one",
+    "modelscope watch --out FOLDER SCRIPT   # writes a new one",
     "pip install --upgrade modelscope-cli",
 )
 

@@ -89,7 +89,7 @@ WRONG = [
     ("stats", "zreo@conv", 2, "unknown action 'zreo' at character 1: did you mean zero", "--hook zero@conv"),
     ("stats", "clamp=1@conv", 2, "clamp takes 2 arguments, not 1, at character 6", "--hook clamp=-1,1@conv"),
     ("stats", "zero@nothing", 2, "layer pattern 'nothing' matches no layer", "types: "),
-    ("featuremaps", "zero@conv@3", 2, "'conv' has 1 call", "zero@type:Conv2d@3   counted among all Conv2d"),
+    ("featuremaps", "zero@conv@3", 2, "'conv' has 1 call", "zero@type:Conv2d@3   # counted among all Conv2d"),
     ("stats", "grad:zero@conv", 2, "stats runs no backward pass", "--hook grad:zero@conv"),
     ("stats", "zero[99]@conv", 2, "channel 99 does not exist at the output of conv", "--hook 'zero[0..15]@conv'"),
     ("stats", "save=no/x.safetensors@conv", 4, "there is no folder 'no'", "mkdir -p no"),

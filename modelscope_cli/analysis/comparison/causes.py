@@ -321,6 +321,7 @@ def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
             return
         if cause is not None:
             yield cause
+            hint = ""  # once
 
 
 def _several_weights(a: Side, b: Side, stored: Stored, kind: str) -> Cause | None:
