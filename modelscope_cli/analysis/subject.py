@@ -123,7 +123,8 @@ class Subject:
                 request = replace(request, batch=2)
             elif batch is not None and not self.given.is_noise:
                 request = replace(request, batch=batch)
-        request = replace(request, is_strict=self._is_strict)
+        is_shuffled = self.command == "check"  # its pass in train mode has statistics of batches
+        request = replace(request, is_strict=self._is_strict, is_shuffled=is_shuffled)
         self.inputs = open_for(replace(self.given, request=request), self.loaded, self.progress)
         self.first = first_of(self.inputs, self.loaded)
         if self.inputs.info.source == "tensor" or request.value_options():

@@ -1,5 +1,6 @@
 """Open image files, or several named inputs, as batches."""
 
+import random
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,6 +69,8 @@ def open_images(
         )
     listed = FoundImages(FileList(images)) if images else find_images(request.files)
     files = listed.files
+    if request.is_shuffled:
+        files = FileList(random.Random(0).sample(files, len(files)))
     plan = plan_preprocessing(request, target.family, transforms, module)
     size = request.batch or (_FIXED_SIZE_BATCH if plan.is_fixed_size else _OWN_SIZE_BATCH)
     is_strict = request.is_strict or len(files) == 1
@@ -97,7 +100,7 @@ def open_images(
 
     # The first batch is made now for its shape, and to report bad images before the model runs.
     first = build(*source.find_first())
-    names = tuple(file.name for file in files[:_MOST_NAMED])
+    names = tuple(file.name for file in listed.files[:_MOST_NAMED])
     info = InputInfo("image", shapes_of(first.args), names, plan.words, n_files=len(files))
     notes = [*listed.notes, *_several(files), *preparation_notes(plan, transforms, request)]
     notes += conversions(files, plan.mode)

@@ -21,6 +21,7 @@ class InputRequest:
     batch: int | None = None  # images per forward; for noise, the batch dimension
     seed: int = 0  # of the noise
     workers: int | None = None  # processes that decode images; None for as many as there are spare cores
+    is_shuffled: bool = False  # whether batches mix the files of all folders, as in training
     is_strict: bool = False  # whether any image that cannot be decoded is an error
 
     def check_one(self) -> None:

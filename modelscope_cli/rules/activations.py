@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterator
 from itertools import groupby, pairwise
+from operator import itemgetter
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.check_evidence import CallFlow, Evidence, NormInput
@@ -272,9 +273,8 @@ def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     states = {norm.name: norm for norm in evidence.batch_norms}
     less_right = _less_right(evidence)
     unfit = []
-    for row in evidence.train.batch_norm:
-        spread = abs(math.log(row.var_ratio)) if row.var_ratio > 0 else math.inf
-        value = max(row.mean_gap, spread)
+    gaps = [(max(row.mean_gap, _spread(row.var_ratio)), row) for row in evidence.train.batch_norm]
+    for value, row in gaps:
         is_told = less_right or states[row.name].start_share > _MOSTLY_INITIAL
         if is_told and not value <= _SOME_DRIFT + 2 / math.sqrt(evidence.train.images):
             unfit.append(row)
@@ -282,6 +282,8 @@ def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             off = f"is {rounded(row.mean_gap)} std from the running mean"
             varies = f"is {rounded(row.var_ratio)}x the running variance"
             yield Sighting(label_of(row), value, f"the batch mean {off}; the batch variance {varies}")
+    if less_right and gaps and not unfit:
+        unfit = [max(gaps, key=itemgetter(0))[1]]
     if unfit:
         first, *others = dict.fromkeys(row.name for row in unfit)
         state, row = states[first], unfit[0]
@@ -293,6 +295,10 @@ def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         also = f"; also {some(others)}" if others else ""
         words += f"; the batch variance is {times} the running variance{also}{less_right}"
         yield Sighting(first, None, words)
+
+
+def _spread(ratio: float) -> float:
+    return abs(math.log(ratio)) if ratio > 0 else math.inf
 
 
 _MOSTLY_INITIAL = 0.5  # share of the initial values in running statistics

@@ -316,7 +316,7 @@ def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
     for own, tensor in itertools.chain(module.named_parameters(), module.named_buffers()):
         other = _counterpart(f"{name}.{own}", tensor, stored)
         cause = None if other is None else differing(name, f"{name}.{own}", tensor, other, hint)
-        if cause is not None and (several := _several_weights(a, b, stored, cause.kind)):
+        if cause is not None and (several := _several_weights(a, b, stored, cause)):
             yield several
             return
         if cause is not None:
@@ -324,32 +324,30 @@ def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
             hint = ""  # once
 
 
-def _several_weights(a: Side, b: Side, stored: Stored, kind: str) -> Cause | None:
-    """Return how many weights are rounded in B, or differ and where most; None for one layer, whose own cause says
-    more."""
-    weights = [
-        (name, one, stored.get(name)) for name, one in a.loaded.module.named_parameters() if one.ndim > 1
-    ]
-    both = [(name, one, other) for name, one, other in weights if other is not None]
-    causes = [(cause, *one) for one in both if (cause := differing("", *one)) is not None]
-    found = [one for one in causes if one[0].kind == kind]
-    if len(found) < 2 or (kind != "cast" and b.program is not None):
+def _several_weights(a: Side, b: Side, stored: Stored, first: Cause) -> Cause | None:
+    """Return how many weights are rounded in B, or differ and where most.
+
+    None for one, unless `first`, the cause in the layer, is about running statistics, which follow from weights.
+    """
+    own = [(name, one) for name, one in a.loaded.module.named_parameters() if one.ndim > 1]
+    both = [(name, one, other) for name, one in own if (other := stored.get(name)) is not None]
+    causes = [(cause, *pair) for pair in both if (cause := differing("", *pair)) is not None]
+    found = [pair for pair in causes if pair[0].kind == first.kind]
+    is_cast = first.kind == "cast"
+    is_statistic = first.message.partition(" differs")[0].endswith(("running_mean", "running_var"))
+    if (len(found) < 2 and not (found and is_statistic)) or (b.program is not None and not is_cast):
         return None
-    which = f"all {len(found)}" if len(found) == len(weights) else f"{len(found)} of {len(weights)}"
-    if kind == "cast":
-        first, _, what = found[0][0].message.partition(" is ")
-        which += f" weights are {what}" + f", the first {first}" * (len(found) < len(weights))
+    which = f"all {len(found)}" if len(found) == len(own) else f"{len(found)} of {len(own)}"
+    if is_cast:
+        name, _, what = found[0][0].message.partition(" is ")
+        which += f" weights are {what}" + f", the first {name}" * (len(found) < len(own))
         return Cause("cast", None, which, "keep them in float32 in B")
     most = sorted(((apart(other, one), name) for _, name, one, other in found), reverse=True)
     named = ", ".join(f"{name} (relative L2 {gap:.2g})" for gap, name in most[:3])
     files = [side.loaded.info.weights.resolved for side in (a, b)]
     line = f"{shlex.join(('modelscope', 'diff', *files))}  # compares every tensor"
-    return Cause(
-        "weights",
-        None,
-        f"{which} differ, most {named}",
-        line if all(map(os.path.isfile, files)) else _EVERY_TENSOR,
-    )
+    hint = line if all(map(os.path.isfile, files)) else _EVERY_TENSOR
+    return Cause("weights", None, f"{which} weights differ, most {named}", hint)
 
 
 def _stored_weights(a: Side, b: Side, matching: Matching) -> Iterator[Cause]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.predictions.folder_truth import RightPredictions
+from modelscope_cli.analysis.predictions.folder_truth import RightPredictions, has_no_prediction
 from modelscope_cli.analysis.predictions.scores import same_best, top_guesses
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.files import FileList
@@ -58,6 +58,7 @@ class Predictions:
             one.log() if (one >= 0).all() and abs(one.sum(1) - 1).max() < 1e-3 else one for one in sides
         )
         firsts = zip(*(top_guesses(one, 1, self._labels) for one in logits), strict=True)
+        is_none = [has_no_prediction(one).tolist() for one in sides]
         names = batch.names or [str(self._n_images + n) for n in range(len(a))]
         for n, (is_same, ((ours,), (theirs,))) in enumerate(
             zip(same_best(a, b).tolist(), firsts, strict=True)
@@ -65,8 +66,8 @@ class Predictions:
             if not is_same:
                 self.changed.append(ChangedPrediction(names[n], ours, theirs))
                 if truth is not None:
-                    self._only_a += ours.index == truth[n]
-                    self._only_b += theirs.index == truth[n]
+                    self._only_a += ours.index == truth[n] and not is_none[0][n]
+                    self._only_b += theirs.index == truth[n] and not is_none[1][n]
         self._n_images += len(a)
 
     def _truth(self, batch: Batch, n_classes: int) -> Tensor | None:

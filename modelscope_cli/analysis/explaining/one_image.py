@@ -191,7 +191,7 @@ def _with_receipts(
         return maps
 
     repeated, elsewhere = again(), again(faithfulness.left_half)
-    head = find_head(model, partial(question.scored.run, image))
+    head = find_head(model, partial(scored.scores, image))
     references = {n: one.cells if one.map.brief is None else one.map.brief for n, one in outcomes.items()}
     is_linear = all(METHODS[name].units for name in outcomes)  # maps in logits are linear in them
     score = partial(scored.scores, image) if is_linear else None

@@ -84,6 +84,11 @@ def tell_no_truth(subject: Subject, n_classes: int, what: str, tell: Tell | None
         )
 
 
+def has_no_prediction(logits: Tensor) -> Tensor:
+    """Return of which images a score is NaN or all are equal, `(N,)`."""
+    return logits.isnan().any(1) | is_undecided(logits)
+
+
 class RightPredictions:
     """How many predictions are the true class; where a score is NaN or all are equal, there is none."""
 
@@ -96,8 +101,8 @@ class RightPredictions:
         if truth is not None:
             self._truth.update(truth.tolist())
             self.is_nan &= bool(logits.isnan().any(1).all())
-            is_none = logits.isnan().any(1) | is_undecided(logits)
-            self._n_right += int((~is_none & (logits.argmax(1) == truth.to(logits.device))).sum())
+            is_right = logits.argmax(1) == truth.to(logits.device)
+            self._n_right += int((~has_no_prediction(logits) & is_right).sum())
 
     def share(self) -> Share | None:
         return Share.of(self._n_right, self._truth.total()) if self._truth else None

@@ -38,7 +38,7 @@ def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
         title=_title(record),
         columns=diff_columns(record),
         rows=record.rows if show_all else _rows_shown(record),
-        facts=_facts(record),
+        facts=_facts(record, show_all=show_all),
         is_dim=lambda row: row.status == "same",
         is_by_layer=True,
         most_rows=max(len(record.rows), 1) if show_all else MOST_ROWS if has_order else 20,
@@ -196,7 +196,7 @@ def _side(side: DiffSide) -> str:
     return f"{named}{mode}, {side.dtype}, {side.device}{seed}"
 
 
-def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
+def _facts(record: DiffRecord, *, show_all: bool = False) -> tuple[tuple[str, str], ...]:
     causes = record.causes
     hints = {one.hint: n for n, one in enumerate(causes)}  # each is given once, with the last of its causes
     texts = [
@@ -208,7 +208,7 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     facts += [(one.name, f"{one.a} in A; {one.b} in B") for one in record.settings if one.name in _OUTCOMES]
     others = [one for one in record.settings if one.name not in _OUTCOMES]
     facts += [("setting", f"{one.name}: {one.a} in A, {one.b} in B") for one in others]
-    facts += [("labels", _labels(record))] * (record.labels_changed is not None)
+    facts += [("labels", _labels(record, show_all=show_all))] * (record.labels_changed is not None)
     ours = DiffSide(record.run.model, record.run.device, record.run.dtype, record.run.seed, record.mode)
     facts += [("A", _side(ours)), ("B", _side(record.b))]
     facts.append(("weights", _sizes(record)) if record.sizes else ("totals", _totals(record)))
@@ -256,7 +256,7 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     return tuple(facts)
 
 
-def _labels(record: DiffRecord) -> str:
+def _labels(record: DiffRecord, *, show_all: bool = False) -> str:
     """Return for how many images the label changes, and from which to which."""
     texts = []
     for row in record.changed_predictions:
@@ -264,7 +264,9 @@ def _labels(record: DiffRecord) -> str:
         texts.append(f"{row.image} ({a} in A, {b} in B)")
     text = f"{record.labels_changed} of {counted(record.images or 0, 'image')} change"
     text += f" (in {record.ties}, several classes share the highest score of B)" * bool(record.ties)
-    return text + f": {some(texts, 12 if record.sizes else 2)}" * bool(texts)
+    most = len(texts) if show_all else 12 if record.sizes else 2
+    rest = " (--all names every one)" * (len(texts) > most)
+    return text + f": {some(texts, most)}{rest}" * bool(texts)
 
 
 def _accuracy(record: DiffRecord) -> list[tuple[str, str]]:

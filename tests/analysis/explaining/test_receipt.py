@@ -62,15 +62,18 @@ def test_the_head_alone_is_shuffled(net):
     assert changed == [set(), {"7"}, {"7"}]  # after the reference: the head, and its negative
 
 
-def test_the_head_is_what_is_called_last_and_not_what_was_made_last():
+def test_the_head_is_what_changes_the_score_last_and_not_what_was_made_last():
     class Crossed(nn.Module):
         def __init__(self):
             super().__init__()
-            self.head, self.unused = nn.Linear(8, 2), nn.Linear(8, 2)
+            self.head, self.unused, self.box = (nn.Linear(8, n) for n in (2, 2, 4))
             self.body = nn.Conv2d(3, 8, 3)
 
         def forward(self, x):
-            return self.head(self.body(x).mean((2, 3)))
+            features = self.body(x).mean((2, 3))
+            scores = self.head(features)
+            self.boxes = self.box(features)  # called last, and no part of the scores
+            return scores
 
     net = Crossed()
     assert find_head(net, lambda: net(torch.zeros(1, 3, 9, 9))) is net.head

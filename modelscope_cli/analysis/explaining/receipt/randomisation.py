@@ -51,15 +51,22 @@ def head_randomisation(
     return {name: fmean(values) if values else None for name, values in rhos.items()}
 
 
-def find_head(model: nn.Module, run: Callable[[], object]) -> nn.Module | None:
-    """Return the layer with direct parameters that a pass calls last; None if there is none."""
+def find_head(model: nn.Module, score: Callable[[], Tensor]) -> nn.Module | None:
+    """Return the last layer with direct parameters that a pass calls and that changes the score; None without one.
+
+    Of several heads, the score may be that of one which is not called last.
+    """
     called: list[nn.Module] = []
     with ExitStack() as stack, torch.no_grad():
         for module in model.modules():
             if any(True for _ in module.parameters(recurse=False)):
                 stack.callback(module.register_forward_pre_hook(lambda one, _: called.append(one)).remove)
-        run()
-    return called[-1] if called else None
+        reference = score()
+    for layer in dict.fromkeys(reversed(called)):
+        with shuffled(layer, torch.Generator().manual_seed(0), -1.0), torch.no_grad():
+            if not torch.equal(score(), reference):
+                return layer
+    return None
 
 
 @contextmanager
