@@ -163,7 +163,7 @@ def match_layers(
 
 def what_is_there(pattern: Pattern, layers: Sequence[Layer]) -> str:
     """Return a hint for a pattern that matches none of the layers: the nearest of them, and which there are."""
-    if "," in pattern.body and not pattern.body.startswith("re:"):
+    if "," in pattern.body.strip(", ") and not pattern.body.startswith("re:"):
 
         def is_known(part: str) -> bool:
             with suppress(UsageError):

@@ -54,7 +54,8 @@ def test_broken_images_are_counted_and_end_the_run_only_under_strict(run, folder
         assert shown == [f"{folder}/{n:02}.jpg" for n in range(20) if n not in BROKEN]
     force = "--force" if "--out" in options else ""
     strict = run(f"{line} --strict {force}", expect=4)
-    assert f"'{folder}/04.jpg' is empty" in strict.err
+    first = "06" if command == "check" else "04"  # whose batches mix the files
+    assert f"'{folder}/{first}.jpg' is empty" in strict.err
 
 
 def test_the_truth_of_an_image_stays_its_own(run, folder, cwd):

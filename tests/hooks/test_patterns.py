@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torchvision.models import resnet34
 
@@ -186,6 +186,7 @@ def test_a_pattern_reads_back_as_typed(text: str) -> None:
     )  # fmt: skip
 
 
+@example(",")
 @given(st.text() | st.text(alphabet="cortyperl:*?[]()#@.-+\\^$|{}&~0123456789 \n"))
 def test_arbitrary_text_matches_or_is_a_usage_error(text: str) -> None:
     try:
