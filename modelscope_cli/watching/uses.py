@@ -10,11 +10,9 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import insert_mode, left_alone_by_compiler, remove_mode
 
-_LEAVING = (
-    "numpy",
-    "tolist",
-    "__array__",
-)  # functions whose result is followed no further, and taken for a use
+_READ_GRADIENT = Tensor.grad.__get__  # type: ignore[union-attr]
+# Functions whose result is followed no further, and taken for a use
+_LEAVING = ("numpy", "tolist", "__array__")
 
 
 class Uses(TorchFunctionMode):
@@ -56,9 +54,10 @@ class Uses(TorchFunctionMode):
     @functools.partial(left_alone_by_compiler, with_callees=False)
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = function(*args, **(kwargs or {}))
-        if self._origins and (origins := self._origins_of((args, kwargs or {}))):
-            self._taken |= origins
+        is_gradient = function == _READ_GRADIENT  # not a use of the parameter: `zero_grad()` reads it
+        if self._origins and not is_gradient and (origins := self._origins_of((args, kwargs or {}))):
             name = getattr(function, "__name__", "")
+            self._taken |= origins if name != "__get__" else frozenset()
             self._used |= origins if name in _LEAVING else frozenset()
             changed = args[:1] if name == "__setitem__" else output
             self._origins |= {id(x): (x, origins) for _, x in tensors_in(changed)}

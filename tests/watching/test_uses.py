@@ -14,6 +14,7 @@ CUT = {
     "written into a buffer": lambda side, x: torch.zeros(16, 3).index_put_(
         (torch.arange(16),), side(x).detach()
     ),
+    "first, under no_grad": torch.no_grad()(lambda side, x: side(x)),
 }
 UNUSED = {
     "dropped": lambda side, x: side(x) is None,
@@ -30,7 +31,9 @@ def test_an_unused_layer_causes_nothing(recorded, how):
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)  # nothing is learnt
         for _ in range(60):
             x = torch.randn(16, 6)
-            loss = functional.cross_entropy(main(x) + (CUT | UNUSED)[how](side, x), torch.randint(3, (16,)))
+            both = [main, lambda x: (CUT | UNUSED)[how](side, x)]
+            one, other = (part(x) for part in (both[::-1] if how.startswith("first") else both))
+            loss = functional.cross_entropy(one + other, torch.randint(3, (16,)))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
