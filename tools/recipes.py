@@ -64,7 +64,7 @@ RECIPES: dict[str, Additions] = {
         ),
         (
             "analysis/outputs/read.py",
-            '        if kind == "classes":\n',
+            '        if kind in ("classes", "labels"):\n',
             '        if kind == "angles":\n            return Angles(tensor)\n',
         ),
         (
