@@ -112,10 +112,11 @@ class Subject:
         self.inputs: Inputs  # set by `open`
         self.first: Batch  # their first batch
 
-    def open(self, *, is_training: bool = False, batch: int | None = None) -> None:
+    def open(self, *, is_training: bool = False, batch: int | None = None, is_shuffled: bool = False) -> None:
         """Open the inputs, by default `batch` images in one forward; named inputs are always one forward.
 
         For training the noise batch is 2, as batch norm needs more than one value per channel.
+        `is_shuffled`: whether each batch mixes the files of all folders, where statistics of batches matter.
         """
         request = self.given.request
         if request.batch is None and self.given.named is None:
@@ -123,7 +124,6 @@ class Subject:
                 request = replace(request, batch=2)
             elif batch is not None and not self.given.is_noise:
                 request = replace(request, batch=batch)
-        is_shuffled = self.command == "check"  # its pass in train mode has statistics of batches
         request = replace(request, is_strict=self._is_strict, is_shuffled=is_shuffled)
         self.inputs = open_for(replace(self.given, request=request), self.loaded, self.progress)
         self.first = first_of(self.inputs, self.loaded)

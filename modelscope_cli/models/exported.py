@@ -18,9 +18,9 @@ from modelscope_cli.records.naming import dtype_name, some
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
 from modelscope_cli.records.weights import KNOWN
 
+_SIDE = 224  # where the program takes any
 # Operators that compute otherwise in train mode: the positions of the argument that says so, and of one without
 # which they do not (running statistics, a probability).
-_SIDE = 224  # where the program takes any
 _OF_TRAINING = {"aten.batch_norm.default": (5, 3), "aten.dropout.default": (2, 1)}
 
 

@@ -14,7 +14,6 @@ from modelscope_cli.inputs.model_config import configured_labels, configured_pre
 from modelscope_cli.lean import collect_new_garbage
 from modelscope_cli.models.architecture import Architecture, inside_notes, model_inside
 from modelscope_cli.models.check_request import check_request
-from modelscope_cli.models.exported import load_program
 from modelscope_cli.models.fit import listed
 from modelscope_cli.models.from_libraries import LIBRARIES
 from modelscope_cli.models.hubs import close_hubs, split_hub
@@ -117,6 +116,8 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
 
 def _load_program(request: ModelRequest, *, has_values: bool = True) -> LoadedModel:
     if is_exported(request.model):
+        from modelscope_cli.models.exported import load_program  # with the scanner of files
+
         return load_program(Path(request.model))
     from modelscope_cli.models.onnx_net import load_onnx  # with NumPy
 

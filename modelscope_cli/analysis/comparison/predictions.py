@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.predictions.folder_truth import RightPredictions, has_no_prediction
+from modelscope_cli.analysis.predictions.folder_truth import RightPredictions
 from modelscope_cli.analysis.predictions.scores import same_best, top_guesses
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.files import FileList
@@ -24,9 +24,8 @@ class Predictions:
 
     def __init__(self, labels: Sequence[str] | None, files: FileList) -> None:
         self._labels, self._files, self._is_assumed = labels, files, labels is None
-        self._index: dict[str, int] | None = (
-            None  # the class of each folder; empty where these are not classes
-        )
+        # The class of each folder; empty where these are not classes
+        self._index: dict[str, int] | None = None
         self._right, self._n_images = (RightPredictions(), RightPredictions()), 0
         self.changed: list[ChangedPrediction] = []
         self._only_a = self._only_b = 0  # images of which only one is right
@@ -38,36 +37,28 @@ class Predictions:
 
     def accuracy(self) -> DiffAccuracy | None:
         a, b = (right.share() for right in self._right)
-        return (
-            None
-            if a is None or b is None
-            else DiffAccuracy(a, b, self._only_a, self._only_b, self._is_assumed)
-        )
+        if a is None or b is None:
+            return None
+        return DiffAccuracy(a, b, self._only_a, self._only_b, self._is_assumed)
 
     def add(self, a: Tensor, b: Tensor, batch: Batch) -> None:
         """Compare two outputs for the same images."""
         if not (a.ndim == 2 and a.shape == b.shape and a.shape[1] > 1 and a.is_floating_point()):
             return
         sides = [one.detach().float().cpu() for one in (a, b)]
-        labels = self._truth(batch, a.shape[1])
-        truth = None if labels is None else labels.tolist()
-        for right, one in zip(self._right, sides, strict=True):
-            right.add(one, labels)
+        truth, is_same = self._truth(batch, a.shape[1]), same_best(a, b).cpu()
+        ours, theirs = (right.add(one, truth) for right, one in zip(self._right, sides, strict=True))
+        if ours is not None and theirs is not None:
+            self._only_a += int((ours & ~theirs & ~is_same).sum())
+            self._only_b += int((theirs & ~ours & ~is_same).sum())
         self.ties += int(((sides[1] == sides[1].amax(1, keepdim=True)).sum(1) > 1).sum())
         logits = (
             one.log() if (one >= 0).all() and abs(one.sum(1) - 1).max() < 1e-3 else one for one in sides
         )
-        firsts = zip(*(top_guesses(one, 1, self._labels) for one in logits), strict=True)
-        is_none = [has_no_prediction(one).tolist() for one in sides]
+        firsts = [top_guesses(one, 1, self._labels) for one in logits]
         names = batch.names or [str(self._n_images + n) for n in range(len(a))]
-        for n, (is_same, ((ours,), (theirs,))) in enumerate(
-            zip(same_best(a, b).tolist(), firsts, strict=True)
-        ):
-            if not is_same:
-                self.changed.append(ChangedPrediction(names[n], ours, theirs))
-                if truth is not None:
-                    self._only_a += ours.index == truth[n] and not is_none[0][n]
-                    self._only_b += theirs.index == truth[n] and not is_none[1][n]
+        for n in (~is_same).nonzero()[:, 0].tolist():
+            self.changed.append(ChangedPrediction(names[n], *(side[n][0] for side in firsts)))
         self._n_images += len(a)
 
     def _truth(self, batch: Batch, n_classes: int) -> Tensor | None:

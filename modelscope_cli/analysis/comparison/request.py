@@ -86,7 +86,11 @@ def read_names(a: str, b: str | None, model: str | None, *, is_run: bool) -> tup
 
 def refuse_script(text: str, other: str) -> None:
     """Refuse TorchScript in a run: no hook reaches into it, and its weights in A's class do not run its code."""
-    if is_zipfile(text) and not is_program(text) and any("/code/" in one for one in ZipFile(text).namelist()):
+    if not is_zipfile(text) or is_program(text):
+        return
+    with ZipFile(text) as archive:
+        is_script = any("/code/" in one for one in archive.namelist())
+    if is_script:
         message = f"'{text}' is TorchScript, whose layers cannot be compared: export the model as .pt2"
         hint = shlex.join(("modelscope", "diff", other, text))
         raise CannotRunError(message, f"{hint}   compares the weights alone, not what is computed with them")

@@ -97,7 +97,7 @@ def examine(
     labels = keywords.get("labels")
     subject = Subject("check", model, inputs, keywords, labels=labels, needs_weights=True, progress=progress)
     refuse_layouts(subject.loaded.module, is_sparse_known=False)
-    subject.open(is_training=True)
+    subject.open(is_training=True, is_shuffled=True)
     tell_of_size(subject)
     is_training = mode == "train"
     if mode == "auto" and never_saw_a_batch(subject.loaded.module)():

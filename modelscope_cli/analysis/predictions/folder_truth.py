@@ -84,11 +84,6 @@ def tell_no_truth(subject: Subject, n_classes: int, what: str, tell: Tell | None
         )
 
 
-def has_no_prediction(logits: Tensor) -> Tensor:
-    """Return of which images a score is NaN or all are equal, `(N,)`."""
-    return logits.isnan().any(1) | is_undecided(logits)
-
-
 class RightPredictions:
     """How many predictions are the true class; where a score is NaN or all are equal, there is none."""
 
@@ -96,13 +91,16 @@ class RightPredictions:
         self._n_right, self._truth = 0, Counter[int]()
         self.is_nan = True  # whether the scores of all images are
 
-    def add(self, logits: Tensor, truth: Tensor | None) -> None:
-        """Add the logits of some images, `(N, classes)`, and the class of each."""
-        if truth is not None:
-            self._truth.update(truth.tolist())
-            self.is_nan &= bool(logits.isnan().any(1).all())
-            is_right = logits.argmax(1) == truth.to(logits.device)
-            self._n_right += int((~has_no_prediction(logits) & is_right).sum())
+    def add(self, logits: Tensor, truth: Tensor | None) -> Tensor | None:
+        """Add the logits of some images, `(N, classes)`, and the class of each; return which are right, `(N,)`."""
+        if truth is None:
+            return None
+        self._truth.update(truth.tolist())
+        is_nan = logits.isnan().any(1)
+        self.is_nan &= bool(is_nan.all())
+        is_right = (logits.argmax(1) == truth.to(logits.device)) & ~is_nan & ~is_undecided(logits)
+        self._n_right += int(is_right.sum())
+        return is_right
 
     def share(self) -> Share | None:
         return Share.of(self._n_right, self._truth.total()) if self._truth else None
