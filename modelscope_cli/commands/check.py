@@ -11,7 +11,8 @@ import modelscope_cli as ms
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.request import ModelRequest, weights_file
-from modelscope_cli.records.check import CheckRecord, Finding
+from modelscope_cli.records.check import CheckRecord
+from modelscope_cli.records.findings import Finding
 from modelscope_cli.report.ci import CI_FORMATS, failure_of, render_junit
 from modelscope_cli.report.formats import Format
 from modelscope_cli.rules.settings import CheckSettings

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 import modelscope_cli as ms
-from modelscope_cli.records.check import is_failed
+from modelscope_cli.records.findings import is_failed
 from modelscope_cli.records.naming import LONGEST_RUN
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.options import (

@@ -10,7 +10,7 @@ import typer
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError, afterwards
 from modelscope_cli.ranks import find_ranks
-from modelscope_cli.records.check import is_failed
+from modelscope_cli.records.findings import is_failed
 from modelscope_cli.records.naming import LONGEST_RUN
 from modelscope_cli.records.refusals import refuse_without
 from modelscope_cli.records.watch import UNKNOWN

@@ -35,7 +35,7 @@ _RECORDS = {
     "predict": ("modelscope_cli.records.predict", "PredictRecord"),
     "predict-doctor": ("modelscope_cli.records.predict", "DoctorRecord"),
     "report": ("modelscope_cli.records.listings", "ReportRecord"),
-    "rules": ("modelscope_cli.records.check", "RuleList"),
+    "rules": ("modelscope_cli.records.findings", "RuleList"),
     "stats": ("modelscope_cli.records.stats", "StatsRecord"),
     "summary": ("modelscope_cli.records.summary", "SummaryRecord"),
     "train": ("modelscope_cli.records.train", "TrainRecord"),

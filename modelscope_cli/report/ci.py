@@ -14,7 +14,7 @@ from modelscope_cli import __version__
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.paths import in_repository
 from modelscope_cli.plain_text import plain, plain_lines
-from modelscope_cli.records.check import ERROR, SEVERITIES, RuleText, is_failed
+from modelscope_cli.records.findings import ERROR, SEVERITIES, RuleText, is_failed
 from modelscope_cli.records.run import Notice
 from modelscope_cli.report.formats import Format, render_json
 

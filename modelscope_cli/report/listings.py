@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from modelscope_cli.records.check import ERROR, RuleInfo, RuleList
+from modelscope_cli.records.findings import ERROR, RuleInfo, RuleList
 from modelscope_cli.records.listings import Catalogue, ModelEntry, Page, ReportRecord
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers

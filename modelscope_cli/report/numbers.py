@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from modelscope_cli.records.naming import Called, counted, label_of
 from modelscope_cli.records.run import HookReport, Run
-from modelscope_cli.records.stats import BatchNormDrift, InputStats
 
 if TYPE_CHECKING:
     from modelscope_cli.records.predict import Share
+    from modelscope_cli.records.stats import BatchNormDrift, InputStats
 
 
 class NamedOutput(Called, Protocol):
@@ -220,7 +220,7 @@ def given(run: Run, images: int) -> str:
     return counted(images, "image")
 
 
-def input_facts(inputs: Sequence[InputStats]) -> list[tuple[str, str]]:
+def input_facts(inputs: Sequence["InputStats"]) -> list[tuple[str, str]]:
     """Return `("input", "2x3x64x64 float32, mean 0.01, std 1, from -4 to 4")` for every argument."""
     facts = []
     for i, one in enumerate(inputs):
@@ -239,7 +239,7 @@ def hook_facts(reports: Sequence[HookReport]) -> Iterator[tuple[str, str]]:
         yield "hook", f"{report.spec}: {_what_it_did(report)}"
 
 
-def drift_facts(rows: Sequence[BatchNormDrift]) -> Iterator[tuple[str, str]]:
+def drift_facts(rows: Sequence["BatchNormDrift"]) -> Iterator[tuple[str, str]]:
     """Yield which batch norm drifts farthest in train mode, if there is any."""
     if rows:
         worst = max(rows, key=lambda row: row.mean_gap)

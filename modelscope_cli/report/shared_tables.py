@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from modelscope_cli.paths import in_repository
-from modelscope_cli.records.check import RuleText
+from modelscope_cli.records.findings import RuleText
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.weights import (
     CALL,

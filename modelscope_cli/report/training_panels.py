@@ -3,10 +3,9 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from modelscope_cli.records.naming import is_rectifier
-from modelscope_cli.records.train import Training
 from modelscope_cli.records.watch import (
     InputSeries,
     ScalarSeries,
@@ -18,9 +17,12 @@ from modelscope_cli.records.watch import (
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import SHARES
 
+if TYPE_CHECKING:
+    from modelscope_cli.records.train import Training
+
 _LARGEST = 1e300
 Row = WatchedLayer | WatchedParameter
-Trained = WatchRecord | Training
+Trained: TypeAlias = "WatchRecord | Training"
 NUMBERS = {
     "mean": "mean",
     "std": "standard deviation",
@@ -55,7 +57,7 @@ class TrainingCurves:
 
 def curves_of(training: Trained) -> TrainingCurves:
     """Return the curves of a training."""
-    losses, accuracy = _held_out(training) if isinstance(training, Training) else _criteria(training)
+    losses, accuracy = _criteria(training) if isinstance(training, WatchRecord) else _held_out(training)
     of_first = {one.optimizer: one.value for one in reversed(training.lr)}
     rates = [one for one in training.lr if one.group == 0 or one.value != of_first[one.optimizer]]
     return TrainingCurves(
@@ -63,7 +65,7 @@ def curves_of(training: Trained) -> TrainingCurves:
     )
 
 
-def _held_out(training: Training) -> tuple[list[Line], list[Line]]:
+def _held_out(training: "Training") -> tuple[list[Line], list[Line]]:
     """Return the validation losses and the accuracies of `train`."""
     step = [one.step for one in training.held_out]
     losses = [Line("validation loss", step, [one.loss for one in training.held_out], 1)]

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterator
 from itertools import groupby, pairwise
 from operator import itemgetter
 
-from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.check_evidence import CallFlow, Evidence, NormInput
+from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.naming import RECTIFIERS, counted, is_rectifier, label_of, percent, rounded, some
 from modelscope_cli.records.stats import LARGE_SCORES, ActivationStats
 from modelscope_cli.rules.rule import Sighting, rule

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.paths import refuse_endless
 from modelscope_cli.plain_text import plain_json
-from modelscope_cli.records.check import Finding, KnownFinding, RuleInfo
+from modelscope_cli.records.findings import Finding, KnownFinding, RuleInfo
 from modelscope_cli.records.naming import percent
 from modelscope_cli.records.run import invocation
 from modelscope_cli.rules.registry import EVERY_RULE

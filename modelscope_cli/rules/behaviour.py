@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from modelscope_cli.records.check import ERROR, WARNING, Accuracy
+from modelscope_cli.records.check import Accuracy
 from modelscope_cli.records.check_evidence import Evidence
+from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.naming import ENOUGH_ALIKE, counted, label_of, percent, rounded, some
 from modelscope_cli.rules.activations import FORWARD, foreign_inputs, unused_statistics
 from modelscope_cli.rules.rule import Sighting, rule

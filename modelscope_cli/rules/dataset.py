@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from modelscope_cli.records.check import ERROR, WARNING, CopyGroup, DatasetEvidence
+from modelscope_cli.records.check import CopyGroup, DatasetEvidence
 from modelscope_cli.records.check_evidence import Evidence
+from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.rules.rule import Sighting, rule
 

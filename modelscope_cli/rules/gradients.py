@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import groupby
 
-from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.check_evidence import Backward, Evidence
+from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.grads import (
     EXPLODING,
     EXPLODING_SOURCE,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from modelscope_cli.errors import UsageError, nearest
-from modelscope_cli.records.check import RuleList
+from modelscope_cli.records.findings import RuleList
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.rules import activations, behaviour, dataset, gradients, structure, training, weights
 from modelscope_cli.rules.rule import AnyRule, ListedRule, Rule, rules_in

@@ -10,13 +10,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.records.check import (
+from modelscope_cli.records.findings import (
     ERROR,
     FAILED,
     NOT_JUDGED,
     PASSED,
     SEVERITIES,
-    CheckRecord,
     Finding,
     RuleInfo,
     RuleText,
@@ -25,7 +24,8 @@ from modelscope_cli.records.check import (
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import InputInfo
 
-if TYPE_CHECKING:  # it imports the records of other commands
+if TYPE_CHECKING:  # they import the records of other commands
+    from modelscope_cli.records.check import CheckRecord
     from modelscope_cli.records.check_evidence import Evidence
 
 _COUNTS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
@@ -284,7 +284,7 @@ def _is_unmet(rule: RuleInfo) -> bool:
     return rule.code.startswith(_BUDGETS) and rule.threshold is not None and not rule.judged
 
 
-def unjudged_error(record: CheckRecord) -> CannotRunError | None:
+def unjudged_error(record: "CheckRecord") -> CannotRunError | None:
     """Return the error, with the record, of a check that judged nothing; None for any other."""
     if record.verdict != NOT_JUDGED:
         return None

@@ -12,7 +12,7 @@ from typing import Any
 
 from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.paths import project_file
-from modelscope_cli.records.check import ERROR, SEVERITIES
+from modelscope_cli.records.findings import ERROR, SEVERITIES
 from modelscope_cli.rules.registry import EVERY_RULE, RULES, choose_rules, find_rule
 from modelscope_cli.rules.rule import Rule, read_threshold
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.check_evidence import Evidence
+from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.summary import INSIDE, USED, LayerShape, SummaryTotals
 from modelscope_cli.rules.rule import Sighting, rule, write_threshold

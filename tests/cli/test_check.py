@@ -10,7 +10,7 @@ from PIL import Image
 from modelscope_cli.analysis.health.examine import Sources
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest
-from modelscope_cli.records.check import SourceLine
+from modelscope_cli.records.findings import SourceLine
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 HEALTHY = "check {TINY} -c {samples}/tiny_resnet.safetensors"

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from sarif_pydantic import Sarif
 
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.check import CheckRecord, Finding
+from modelscope_cli.records.check import CheckRecord
+from modelscope_cli.records.findings import Finding
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
 from modelscope_cli.report.check.table import review
 from modelscope_cli.report.ci import CI_FORMATS, render_junit

@@ -15,8 +15,8 @@ from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import ModelRequest
-from modelscope_cli.records.check import Finding
 from modelscope_cli.records.check_evidence import Evidence
+from modelscope_cli.records.findings import Finding
 from modelscope_cli.records.run import InputInfo
 from modelscope_cli.rules.registry import RULES
 from modelscope_cli.rules.rule import judge, needs_of

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelscope_cli.records.check import Finding, KnownFinding, RuleInfo
+from modelscope_cli.records.findings import Finding, KnownFinding, RuleInfo
 from modelscope_cli.rules.baseline import compare, known_of, read_baseline, render_baseline, updated
 from modelscope_cli.rules.registry import RULES
 

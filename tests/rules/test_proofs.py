@@ -6,7 +6,7 @@ import pytest
 from rules.test_training_rules import SICK
 from trainings import N, codes, criterion, model, training, with_weight
 
-from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.trials import DATA, GRADIENT, MODEL, NO, Fix, TrialRow, Trials
 from modelscope_cli.records.watch import FAULT
 from modelscope_cli.rules.training import _EXPLAINS_NOTHING, RULES, judge_training

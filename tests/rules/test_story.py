@@ -24,7 +24,7 @@ from trainings import (
     training,
 )
 
-from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.training_facts import OUTPUT, Birth, TimeFacts
 from modelscope_cli.records.watch import LEARNING, SOUND, UNKNOWN, WatchRecord
 from modelscope_cli.report.training_facts import training_answer

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.check import FAILED
+from modelscope_cli.records.findings import FAILED
 from modelscope_cli.rules.registry import RULES, choose_rules
 from modelscope_cli.rules.rule import judge, needs_of, read_threshold, verdict_of, write_threshold
 

@@ -38,7 +38,7 @@ from trainings import (
     with_weight,
 )
 
-from modelscope_cli.records.check import ERROR
+from modelscope_cli.records.findings import ERROR
 from modelscope_cli.records.training_facts import GRADIENT, LOSS, OUTPUT, Birth, ScheduleFacts, TimeFacts
 from modelscope_cli.records.watch import (
     BROADCAST,

@@ -4,7 +4,7 @@ import ast
 from functools import cache
 
 import modelscope_cli as ms
-from modelscope_cli.records.check import RuleInfo
+from modelscope_cli.records.findings import RuleInfo
 from tools.docs import ROOT, examples
 from tools.docs.long_examples import RANKS, TIMED, TRIED
 from tools.docs.markdown import cell, table

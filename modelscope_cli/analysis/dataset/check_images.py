@@ -19,8 +19,6 @@ from modelscope_cli.inputs.image import UnreadableImage, UnreadableImages, stric
 from modelscope_cli.interrupts import deferred
 from modelscope_cli.records.check import (
     BYTES,
-    NOT_JUDGED,
-    PASSED,
     PIXELS,
     CheckRecord,
     CopyGroup,
@@ -29,6 +27,7 @@ from modelscope_cli.records.check import (
     spread_of,
 )
 from modelscope_cli.records.check_evidence import Evidence
+from modelscope_cli.records.findings import NOT_JUDGED, PASSED
 from modelscope_cli.records.keywords import spelled_out
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.progress import SILENT, Progress, tell

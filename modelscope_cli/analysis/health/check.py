@@ -10,8 +10,9 @@ from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model, ModelRequest, as_request, weights_file
 from modelscope_cli.output_files import check_file, write_text
-from modelscope_cli.records.check import FAILED, PASSED, CheckRecord, KnownFinding
+from modelscope_cli.records.check import CheckRecord
 from modelscope_cli.records.check_evidence import Evidence
+from modelscope_cli.records.findings import FAILED, PASSED, KnownFinding
 from modelscope_cli.records.keywords import MODES, Keywords, LabelledKeywords, spelled_out
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import SILENT, Progress

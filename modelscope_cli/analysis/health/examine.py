@@ -18,8 +18,8 @@ from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.hooks.layers import refuse_layouts
 from modelscope_cli.models.request import Model
 from modelscope_cli.paths import in_repository
-from modelscope_cli.records.check import SourceLine
 from modelscope_cli.records.check_evidence import Evidence
+from modelscope_cli.records.findings import SourceLine
 from modelscope_cli.records.keywords import LabelledKeywords
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Run

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from modelscope_cli.records.check import CheckRecord, Finding, RuleInfo
+from modelscope_cli.records.check import CheckRecord
+from modelscope_cli.records.findings import Finding, RuleInfo
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report.check.table import check_sheet
 from modelscope_cli.report.page.common import finding

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from modelscope_cli.errors import commented
 from modelscope_cli.paths import in_repository
-from modelscope_cli.records.check import NOT_JUDGED, CheckRecord, DatasetReport, Finding
+from modelscope_cli.records.check import CheckRecord, DatasetReport
+from modelscope_cli.records.findings import NOT_JUDGED, Finding
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers
 from modelscope_cli.report.ci import Problem, Review

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.check import NOT_JUDGED, Finding
+from modelscope_cli.records.findings import NOT_JUDGED, Finding
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import Run
 from modelscope_cli.records.watch import CRASHED, FAULT, LEARNING, UNKNOWN, TrainingFinding

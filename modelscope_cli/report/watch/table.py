@@ -7,7 +7,7 @@ from typing import Any
 
 from modelscope_cli.paths import in_repository
 from modelscope_cli.records import watch
-from modelscope_cli.records.check import RuleText
+from modelscope_cli.records.findings import RuleText
 from modelscope_cli.records.naming import counted, duration, some
 from modelscope_cli.records.training_facts import RankFacts, TimeFacts
 from modelscope_cli.records.watch import (

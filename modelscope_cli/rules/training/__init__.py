@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from modelscope_cli.records.check import ERROR
+from modelscope_cli.records.findings import ERROR
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.trials import GRADIENT, Trials
 from modelscope_cli.records.watch import FAULT, LEARNING, SOUND, UNKNOWN, TrainingFacts, TrainingFinding

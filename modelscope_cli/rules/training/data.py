@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterator
 from itertools import pairwise
 
-from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.training_facts import INPUT
 from modelscope_cli.records.watch import DROPPED, LAYOUT, REPEATS, SAME_DATA, WatchedInput

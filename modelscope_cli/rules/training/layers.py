@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 
-from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.naming import counted, is_rectifier, percent, rounded
 from modelscope_cli.records.training_facts import BETWEEN, INPUT, OUTPUT
 from modelscope_cli.records.watch import WatchedLayer, WatchedParameter

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.naming import percent, rounded
 from modelscope_cli.records.training_facts import LOSS, PARAMETER, UNSEEN
 from modelscope_cli.records.watch import COLLAPSED, MADE_AGAIN, UNRELATED, WatchedCriterion

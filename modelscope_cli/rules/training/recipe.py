@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from modelscope_cli.records.check import WARNING
+from modelscope_cli.records.findings import WARNING
 from modelscope_cli.records.naming import counted, percent, rounded, some
 from modelscope_cli.records.training_facts import OptimizerFacts
 from modelscope_cli.records.watch import CLIPPED, CUT, ParameterFacts, WatchedParameter

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from modelscope_cli.records.check import WARNING
+from modelscope_cli.records.findings import WARNING
 from modelscope_cli.records.naming import percent
 from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSighting, training_rule
 

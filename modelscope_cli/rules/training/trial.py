@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from modelscope_cli.records.check import ERROR
+from modelscope_cli.records.findings import ERROR
 from modelscope_cli.records.trials import DATA, GRADIENT, MODEL
 from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSighting, training_rule
 

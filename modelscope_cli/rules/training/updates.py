@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from modelscope_cli.records import grads
-from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.naming import percent, rounded
 from modelscope_cli.records.training_facts import GRADIENT
 from modelscope_cli.records.watch import WatchedParameter

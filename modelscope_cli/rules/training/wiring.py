@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records import watch as events
-from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.naming import counted, rounded
 from modelscope_cli.records.watch import WatchedCriterion
 from modelscope_cli.rules.training.layers import is_silent
