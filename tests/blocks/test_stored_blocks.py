@@ -45,23 +45,23 @@ def test_a_block_comes_back_to_the_last_bit(folder, value):
     broken = (UnreadableImage(3, "a.png", "empty"),)
     tensor = torch.tensor([[value, 1.0]], dtype=torch.float64)
     part = Part("ä", {"a": (Inner(value, (True, False)), 2**70)}, tensor)
-    folder.write("two words", 0, Block(1, broken, "here", part))
+    folder.write("two words", 0, Block(1, broken, part))
     found = folder.read("two words", 0, Part)
-    assert (found.n_images, found.broken, found.machine) == (1, broken, "here")
+    assert (found.n_images, found.broken) == (1, broken)
     assert repr(found.result) == repr(part)
     assert found.result.tensor.numpy().tobytes() == tensor.numpy().tobytes()
 
 
 def test_nothing_in_a_block_is_run(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    folder.write("phase", 0, Block(1, (), "here", RunsCode()))
+    folder.write("phase", 0, Block(1, (), RunsCode()))
     with pytest.raises(CannotRunError, match="cannot be read"):
         folder.read("phase", 0, Part)
     assert not (tmp_path / "made").exists()
 
 
 def test_any_damage_is_noticed(folder):
-    folder.write("phase", 0, Block(1, (), "here", Part("a", {}, torch.arange(9.0))))
+    folder.write("phase", 0, Block(1, (), Part("a", {}, torch.arange(9.0))))
     (file,) = (folder.path / "blocks").iterdir()
     good = file.read_bytes()
     assert folder.remove_damaged() == []

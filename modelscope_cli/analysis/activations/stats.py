@@ -161,7 +161,6 @@ def stats(
     hooks = subject.conclude()
     if not rows:
         raise _nothing_to_show(subject, selection)
-    subject.warn(blocks.warnings())
     if alikes and all(alikes):
         subject.tell_if_degenerate(Degenerate((ALIKE,) * subject.inputs.n_images))
     if not layer and not exclude and len(rows[-1].shape) == 2:

@@ -14,7 +14,7 @@ import torch
 from modelscope_cli import interrupts
 from modelscope_cli.analysis.blocks.folder import Block, BlockFolder
 from modelscope_cli.analysis.blocks.rendezvous import Rendezvous
-from modelscope_cli.analysis.blocks.run_key import differences, machine, run_key
+from modelscope_cli.analysis.blocks.run_key import differences, run_key
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.batch import Batch
@@ -23,7 +23,6 @@ from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.ranks import Ranks, find_ranks, is_started_by_torchrun
 from modelscope_cli.records.naming import LAST_SEED
 from modelscope_cli.records.progress import SILENT, Progress
-from modelscope_cli.records.run import Notice
 
 T = TypeVar("T")
 _ONE_THREAD = (
@@ -75,7 +74,6 @@ class Blocks:
         self._progress: Progress = SILENT
         self._subject: Subject
         self._stored: BlockFolder | None = None  # None where this process computes all batches in order
-        self._machines: dict[str, None] = {}  # that computed the blocks
 
     def _check(self, has_run: bool, resume: bool, force: bool) -> None:
         if resume and self.out is None:
@@ -175,11 +173,10 @@ class Blocks:
         """Compute blocks until none is left, and yield those of all processes in order."""
         subject, inputs = self._subject, self._subject.inputs
         assert inputs.make_blocks is not None
-        here = machine(subject.loaded.device)
         n_read = 0
         for batch in inputs.make_blocks(self._claimed(folder, phase)):
             result = compute_block(batch, compute, subject.seed) if batch.n_images else None
-            folder.write(phase, batch.block, Block(batch.n_images, batch.broken, here, result))
+            folder.write(phase, batch.block, Block(batch.n_images, batch.broken, result))
             while n_read < inputs.n_batches and folder.has(phase, n_read):
                 yield self._read(folder, phase, n_read, kind)
                 n_read += 1
@@ -196,15 +193,8 @@ class Blocks:
 
     def _read(self, folder: BlockFolder, phase: str, number: int, kind: type[T]) -> Block[T]:
         block = folder.read(phase, number, kind)
-        self._machines[block.machine] = None
         self._subject.inputs.feed.broken.take(block.broken)
         return block
-
-    def warnings(self) -> tuple[Notice, ...]:
-        """Return a warning if the blocks come from different kinds of machines."""
-        n = len(self._machines)
-        message = f"the blocks come from {n} kinds of machines, so the last bits may differ: "
-        return (Notice("several_machines", message + "; ".join(self._machines)),) if n > 1 else ()
 
 
 def _why_alone(subject: Subject) -> str:

@@ -29,7 +29,6 @@ class Block(Generic[T]):
 
     n_images: int  # that went through the model
     broken: tuple[UnreadableImage, ...]  # the images that could not be decoded
-    machine: str  # that computed it, see `run_key.machine`
     result: T | None  # None without images
 
 

@@ -3,10 +3,8 @@
 import hashlib
 import inspect
 import json
-import platform
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +15,7 @@ from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.records.naming import dtype_name
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
-# Packages whose source is not hashed: their version is part of `machine`, or changes the printed architecture.
+# Packages whose source is not hashed: their version is part of the key, or changes the printed architecture.
 _PUBLISHED = ("torch.", "torchvision.", "timm.", "transformers.")
 
 
@@ -33,6 +31,7 @@ def run_key(subject: Subject, options: Mapping[str, Any]) -> dict[str, Any]:
         "preprocessing": inputs.info.preprocessing,
         "dtype": dtype_name(subject.loaded.dtype),
         "seed": subject.seed,
+        "torch": torch.__version__,
         **options,
     }
     return {
@@ -101,26 +100,3 @@ def _bytes(value: Tensor) -> Any:
     whole = value.detach()
     whole = (whole.int_repr() if whole.is_quantized else whole).cpu().contiguous()
     return whole.view(-1).view(torch.uint8).numpy().data if whole.numel() else b""
-
-
-def machine(device: torch.device) -> str:
-    """Describe what the last bits of a result depend on, in one line.
-
-    That is the chip, the version of torch, and on a processor the instruction set and the number of threads, which
-    decides the order of sums.
-    """
-    if device.type != "cpu":
-        name_of = getattr(torch.get_device_module(device), "get_device_name", lambda device: device.type)
-        return f"{name_of(device)}, torch {torch.__version__}"
-    capability, n = torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
-    threads = "1 thread" if n == 1 else f"{n} threads"
-    return f"{_processor()} ({capability}), {threads}, torch {torch.__version__}"
-
-
-def _processor() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # not Linux
-        text = ""
-    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return match[1].strip() if match else platform.processor() or platform.machine()

@@ -232,7 +232,6 @@ def explain(
             for one in images:
                 totals.add(one)
     hooks = subject.conclude()
-    subject.warn(blocks.warnings())
     subject.tell_if_degenerate(totals.degenerate)
     rows = totals.rows()
     verdict = rows[0].receipt.verdict

@@ -151,7 +151,7 @@ def predict(
             if each is None or blocks.out is not None:
                 predictions += part.predictions
     hooks = subject.conclude()
-    subject.warn((*blocks.warnings(), *(judge.warnings() if judge is not None else ())))
+    subject.warn(judge.warnings() if judge is not None else ())
     subject.tell_if_degenerate(degenerate, best)
     report, worst = judge.report() if judge is not None else (None, [])
     return replace(record, run=subject.run(), predictions=tuple(predictions), hooks=hooks, truth=report).keep(
