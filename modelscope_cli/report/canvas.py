@@ -7,7 +7,7 @@ import io
 import json
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -102,9 +102,8 @@ def _write(figure: Figure, file: Path | io.BytesIO, format: str, dpi: int) -> No
         figure.savefig(file, format=format, dpi=_most_dots(figure, dpi), metadata=metadata)
 
 
-IMAGES, CELLS = "Images", "Cells"
-"""The keys in a PNG of where its images are, without and with their words: a dark page inverts only what is around
-them, and a narrow one stacks them."""
+IMAGES = "Images"
+"""The key in a PNG of where its images are: a dark page inverts only what is around them."""
 
 
 def _places_of_images(figure: Figure) -> dict[str, str] | None:
@@ -115,15 +114,9 @@ def _places_of_images(figure: Figure) -> dict[str, str] | None:
         return None
     figure.draw_without_rendering()  # which lays it out
     across, up = figure.bbox.size
-
-    def places(boxes: Iterable[Any]) -> str:
-        shares = [[box.x0 / across, 1 - box.y1 / up, box.x1 / across, 1 - box.y0 / up] for box in boxes]
-        return json.dumps(shares)
-
-    windows = places(axes.get_window_extent() for axes in shown)
-    has_others = not all(axes.images for axes in figure.axes)
-    cells = places(axes.get_tightbbox() for axes in shown if not has_others)
-    return {IMAGES: windows, CELLS: cells}
+    boxes = [axes.get_window_extent() for axes in shown]
+    shares = [[box.x0 / across, 1 - box.y1 / up, box.x1 / across, 1 - box.y0 / up] for box in boxes]
+    return {IMAGES: json.dumps(shares)}
 
 
 def _most_dots(figure: Figure, dpi: int) -> float:

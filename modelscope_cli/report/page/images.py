@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.library_types import Image as PilImage
-from modelscope_cli.report.canvas import CELLS, IMAGES
-from modelscope_cli.report.page.html import Html, element, joined
+from modelscope_cli.report.canvas import IMAGES
+from modelscope_cli.report.page.html import Html, element
 
 _LARGE = 300_000  # bytes
 _WIDEST = 2000  # pixels; wider ones are shrunk
 _EAGER = 8  # images decoded at once, so that one who prints or captures the page sees them
-_GAP = 16  # pixels between the images of a figure that are stacked
 _WIDE = 700  # pixels from which a small screen scrolls an image, so that its text is legible
 
 
@@ -61,7 +60,6 @@ class EmbeddedImages:
             is_chart: whether it has lines and letters only, unless it says where its images are: 64 colours do, for
                 a third of the bytes, and a dark page inverts it.
         """
-        stacked = _stacked(data) if is_chart else None
         frame = _frame_of(data) if is_chart else None
         encoded = _encoded(data, is_exact, is_chart and frame is None)
         if encoded is None:
@@ -86,11 +84,6 @@ class EmbeddedImages:
             [element("img", src=frame, alt="", width=width, height=height, class_="chart")] if frame else []
         )
         content = element("div", image, *over, class_=" ".join(kinds)) if kinds else image
-        narrow = self.drawn(stacked, alt, is_chart=True) if stacked is not None else None
-        if narrow is not None:
-            content = joined(
-                [element("div", content, class_="spread"), element("div", narrow, class_="stacked")]
-            )
         return element("figure", element("figcaption", caption) if caption else None, content)
 
 
@@ -109,33 +102,6 @@ def _frame_of(data: bytes) -> str | None:
         frame.thumbnail((_WIDEST, frame.height))
         kept = _as(frame.quantize(64, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE), "PNG")
         return f"data:image/png;base64,{base64.b64encode(kept).decode()}"
-    return None
-
-
-def _stacked(data: bytes) -> bytes | None:
-    """Return a figure with its images below each other, for a small screen; None if it has just one."""
-    from PIL import Image, PngImagePlugin
-
-    with suppress(OSError, ValueError, Image.DecompressionBombError), Image.open(io.BytesIO(data)) as opened:
-        cells, images = (json.loads(opened.info.get(key, "[]")) for key in (CELLS, IMAGES))
-        if len(cells) < 2:
-            return None
-        size = (opened.width, opened.height) * 2
-        boxes = [[round(share * n) for share, n in zip(cell, size, strict=True)] for cell in cells]
-        width, height = (
-            max(right - left for left, _, right, _ in boxes),
-            sum(box[3] - box[1] for box in boxes),
-        )
-        column, top, places = Image.new("RGB", (width, height + _GAP * len(boxes)), "white"), 0, []
-        for box, image in zip(boxes, images, strict=True):
-            column.paste(opened.crop(tuple(box)), (0, top))
-            moved = (-box[0], top - box[1]) * 2
-            sides = zip(image, size, moved, column.size * 2, strict=True)
-            places.append([(share * n + by) / whole for share, n, by, whole in sides])
-            top += box[3] - box[1] + _GAP
-        info = PngImagePlugin.PngInfo()
-        info.add_text(IMAGES, json.dumps(places))
-        return _as(column, "PNG", pnginfo=info)
     return None
 
 

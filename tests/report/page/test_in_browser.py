@@ -230,25 +230,6 @@ def test_a_phone_is_told_that_a_figure_scrolls(shown, tmp_path):
     assert browser.run("document.documentElement.scrollWidth") <= 400
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_a_phone_shows_the_maps_below_each_other(shown, tmp_path, dark):
-    record = ms.explain(TINY, STAR, checkpoint=HEALTHY, size=32, receipt=False).save(tmp_path / "why")
-    browser = shown(record.to_dict(), folder=tmp_path / "why", dark=dark)
-    place = (
-        "(one) => [...document.querySelectorAll(one)].map((image) => image.getBoundingClientRect().toJSON())"
-    )
-    assert all(one["width"] == 0 for one in browser.run(f"({place})('.stacked img')"))
-    browser.call(
-        "Emulation.setDeviceMetricsOverride", width=400, height=900, deviceScaleFactor=1, mobile=False
-    )
-    assert all(one["width"] == 0 for one in browser.run(f"({place})('.spread img')"))
-    column, *frame = [one for one in browser.run(f"({place})('.stacked img')") if one["width"]]
-    assert len(frame) == dark
-    assert column["height"] > len(record.rows) * column["width"]
-    assert column["right"] <= 400
-    assert browser.run("document.documentElement.scrollWidth") <= 400
-
-
 def test_a_page_prints(shown):
     browser = shown(watch_document([f"layer{n}.conv" for n in range(60)]))
     pdf = browser.pdf()
