@@ -106,7 +106,7 @@ def summary(
 
       modelscope summary resnet18 --columns name,time,field --sort time
 
-      modelscope summary resnet50 --train --optimizer momentum --fit 24GB
+      modelscope summary resnet50 --fit 24GB --optimizer momentum
 
       modelscope summary --list 'vit_*'
     """
@@ -120,7 +120,7 @@ def summary(
         return
     # The first word is the model, unless --model names one.
     model, files = on.choose(first, images, is_model=names_model if on.model else lambda _: True)
-    measure = measured_for(where.layout, train)
+    measure = measured_for(where.layout, train or fit is not None)
     step = {"train": train, "optimizer": optimizer, "amp": amp, "fit": fit}
     options = {
         "depth": depth,

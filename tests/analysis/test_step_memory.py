@@ -222,7 +222,7 @@ def test_the_largest_batch_fits_and_one_more_does_not():
 
 def test_savings_are_steps_that_were_run():
     model, x = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Sigmoid(), nn.Conv2d(4, 4, 3)), torch.zeros(2, 4, 32, 32)
-    training = ms.summary(model, x, train=True, fit="1GB").training
+    training = ms.summary(model, x, fit="1GB").training
     peaks = {saving.keyword: saving.peak_bytes for saving in training.savings}
     expected = {"--amp bfloat16": StepOptions(amp="bfloat16"), "--optimizer sgd": StepOptions("sgd")}
     assert set(peaks) == set(expected)
@@ -232,7 +232,7 @@ def test_savings_are_steps_that_were_run():
 
 
 def test_every_amount_of_memory_is_in_binary_units():
-    training = ms.summary(*build("plain"), train=True, fit="16GB").training
+    training = ms.summary(*build("plain"), fit="16GB").training
     words = [f"{key}: {value}" for key, value in training_facts(training)]
     assert "fits into 14.90 GiB" in str(words)
     assert [one for one in words if re.search(r"[\d.] ?[kMG]B", one)] == [

@@ -114,23 +114,22 @@ def summary(
         optimizer: the optimizer of the step: sgd, momentum, nesterov, rmsprop, adagrad, adam, adamw. In
             Python also optimizers of torch over the parameters of the model, one or several.
         amp: run the forward of the step under autocast: bfloat16 or float16.
-        fit: find the largest batch whose training step fits into this much memory, such as 24GB.
+        fit: find the largest batch whose training step fits into this much memory, such as 24GB; implies `train`.
 
     Raises:
         UsageError: a name, keyword or pattern that is not valid (exit 2 on the command line).
         CannotRunError: the model cannot be built, or its forward raised: then `error.record` has the layers up
             to the one that did (exit 4).
     """
-    _check_options(depth, train, optimizer, amp, fit, measure)
+    train = train or fit is not None
+    _check_options(depth, train, optimizer, amp, measure)
     invoked = invocation()
     progress = progress or SILENT
     model_keywords = cast(Keywords, keywords)
     python_inputs = to_inputs((inputs, *more) if more else inputs, model_keywords)
     frozen = as_tuple(freeze)
     step_options = StepOptions(optimizer, amp)
-    limit = None if fit is None else int(cast(float, read_threshold(fit, "bytes", "--fit ")))
-    if limit is not None and limit > _MOST_MEMORY:
-        raise UsageError(f"'--fit {fit}' is more memory than a machine has", "--fit 24GB")
+    limit = None if fit is None else _memory_of(fit)
     if train:
         python_inputs = with_two_images(python_inputs)
     if isinstance(model, LoadedModel | nn.Module):
@@ -187,15 +186,23 @@ def summary(
 
 
 def _check_options(
-    depth: int | None, train: bool, optimizer: Any, amp: str | None, fit: Any, measure: Sequence[str]
+    depth: int | None, train: bool, optimizer: Any, amp: str | None, measure: Sequence[str]
 ) -> None:
     check_range("depth", depth, least=0)
     check_word("amp", amp, ("bfloat16", "float16"))
-    for name, value, default in (("optimizer", optimizer, "adamw"), ("amp", amp, None), ("fit", fit, None)):
+    for name, value, default in (("optimizer", optimizer, "adamw"), ("amp", amp, None)):
         if not train and value is not default and not (isinstance(value, str) and value == default):
             refuse_without(name, value, "train", True)
     for one in measure:
         check_word("measure", one, MEASURED)
+
+
+def _memory_of(fit: Any) -> int:
+    """Return the memory in bytes that was given as `24GB`."""
+    limit = int(cast(float, read_threshold(fit, "bytes", "--fit ")))
+    if limit > _MOST_MEMORY:
+        raise UsageError(f"'--fit {fit}' is more memory than a machine has", "--fit 24GB")
+    return limit
 
 
 def _as_on(training: TrainingMemory, device: torch.device) -> TrainingMemory:
