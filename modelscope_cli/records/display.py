@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cache, partial
 from os import PathLike
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, get_type_hints
 
 from modelscope_cli.errors import nearest
 from modelscope_cli.library_types import Figure
@@ -55,10 +55,30 @@ def report() -> Any:
     return notebook
 
 
+@cache
+def fields_by_key(kind: type[Any]) -> dict[str, str]:
+    """Return the names of a record's fields by the keys of their columns."""
+    return {
+        next((one.key for one in getattr(hint, "__metadata__", ()) if one.key), name): name
+        for name, hint in get_type_hints(kind, include_extras=True).items()
+    }
+
+
 class Row:
-    """A row of a record, shown as a short card: its label and the columns that have a value."""
+    """A row of a record, shown as a short card: its label and the columns that have a value.
+
+    A number has its name in JSON and the key of its column: `row.zero_fraction` is `row.zero`.
+    """
 
     __slots__ = ()
+
+    if not TYPE_CHECKING:  # a type checker knows the fields
+
+        def __getattr__(self, key: str) -> Any:
+            name = key if key.startswith("_") else fields_by_key(type(self)).get(key, key)
+            if name != key:
+                return getattr(self, name)
+            raise AttributeError(f"{type(self).__name__} has no '{key}'", name=key, obj=self)
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Keep the card where a dataclass would write a `repr` of all fields."""

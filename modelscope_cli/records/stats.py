@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, ClassVar, get_type_hints
+from typing import Annotated, ClassVar
 
 from modelscope_cli.records.display import Row, column, counter, figure, hidden, shape, share, words
 from modelscope_cli.records.run import HookReport, Record, Shape
@@ -16,14 +16,6 @@ COLUMN_OF_FIGURE = {"zero": "zero", "near_zero": "near_zero", "channels": "dead"
 LARGE_SCORES = 30.0
 
 _QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?|100)")
-
-
-def column_keys() -> list[str]:
-    """Return the keys of the columns of `stats`, without quantiles."""
-    fields = get_type_hints(ActivationStats, include_extras=True).items()
-    return [
-        next((one.key for one in getattr(kind, "__metadata__", ()) if one.key), name) for name, kind in fields
-    ]
 
 
 def quantiles_in(columns: Iterable[str]) -> tuple[str, ...]:

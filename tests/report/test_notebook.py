@@ -1,6 +1,7 @@
 """Records in Python: rows by label, and tables in a notebook."""
 
 import json
+import pickle
 import re
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -160,6 +161,15 @@ def test_a_record_without_rows_is_there():
     assert list(record) == record.to_rows() == []
     with pytest.raises(UsageError, match="nothing to draw"):
         record.plot()
+
+
+def test_a_row_has_an_attribute_for_each_key_of_its_table(record):
+    for row, values in zip(record, record.to_rows(), strict=True):
+        assert {key: getattr(row, key) for key in values if key != "shape"} == {
+            key: value for key, value in values.items() if key != "shape"
+        }
+    assert not hasattr(record[0], "zeros")
+    assert pickle.loads(pickle.dumps(record[0])) == record[0]
 
 
 def test_a_figure_is_drawn_and_saved(record, tmp_path):

@@ -26,12 +26,13 @@ from modelscope_cli.hooks.selection import Selection, names_of
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model
+from modelscope_cli.records.display import fields_by_key
 from modelscope_cli.records.keywords import MODES, BlockKeywords, as_tuple, block_keywords, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO, some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.refusals import check_range, check_word
 from modelscope_cli.records.run import ALIKE, Notice
-from modelscope_cli.records.stats import COLUMN_OF_FIGURE, StatsRecord, column_keys, quantiles_in
+from modelscope_cli.records.stats import COLUMN_OF_FIGURE, ActivationStats, StatsRecord, quantiles_in
 
 
 class Observation:
@@ -128,7 +129,7 @@ def stats(
     check_range("near_zero", near_zero, least=0)
     columns = [columns] if isinstance(columns, str) else columns
     for one in {*(columns or ())} - {*quantiles_in(columns or ())}:
-        check_word("columns", one, column_keys())
+        check_word("columns", one, [*fields_by_key(ActivationStats)])
     blocks = Blocks(out, force=force, **block_keywords(keywords))
     is_training = mode == "train"
     subject = Subject("stats", model, inputs, keywords, hook=hook, progress=progress)
