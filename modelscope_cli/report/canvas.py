@@ -51,6 +51,18 @@ def new_figure(width: float, height: float, title: str = "", *, is_laid_out: boo
     return figure
 
 
+def figure_of(image: bytes, dpi: int) -> Figure:
+    """Return a figure of a PNG alone, of its size at this resolution."""
+    from PIL import Image
+
+    pixels = Image.open(io.BytesIO(image)).convert("RGB")
+    figure = new_figure(pixels.width / dpi, pixels.height / dpi, is_laid_out=False)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.imshow(pixels, interpolation="none")
+    axes.set_axis_off()
+    return figure
+
+
 def fitted(title: str, width: float) -> str:
     """Wrap the lines of a title to a width in inches."""
     most = max(int((width - 2 * MARGIN) / _LETTER), 20)

@@ -12,7 +12,7 @@ from modelscope_cli.errors import UsageError, nearest, one_of
 from modelscope_cli.output_files import write_text
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.run import invocation
-from modelscope_cli.report.canvas import SUFFIXES, check_figure, save_figure, to_png
+from modelscope_cli.report.canvas import SUFFIXES, check_figure, figure_of, save_figure, to_png
 from modelscope_cli.report.fold import fold
 from modelscope_cli.report.formats import FORMATS, to_text
 from modelscope_cli.report.page.html import shipped
@@ -24,6 +24,7 @@ from modelscope_cli.report.sheet import Column, Sheet, other_columns
 __all__ = ["save_run", "save_within", "sheet_of", "to_text", "view_of"]
 
 _LABELS = ("name", "call", "output")  # fields that make the label of a row
+_DPI = 130  # of a saved figure
 _MOST_ROWS = 40  # rows before a table is folded
 
 
@@ -83,7 +84,7 @@ def plot(record: Any, file: str | PathLike[str] | None, picture: str | None) -> 
         figure = _draw(record, picture)
         if file is not None:
             check_figure(Path(file), is_forced=True)  # as matplotlib's own savefig does
-            save_figure(figure, Path(file), 130)
+            save_figure(figure, Path(file), _DPI)
     except UsageError as error:
         if not invocation().argv:
             error.speak_python()
@@ -94,13 +95,10 @@ def plot(record: Any, file: str | PathLike[str] | None, picture: str | None) -> 
 
 def _draw(record: Any, picture: str | None) -> Any:
     figures = view_of(record).figures
+    if not figures and (image := view_of(record).preview(record)) is not None:
+        return figure_of(image, _DPI)
     if not figures:
-        hint = (
-            "record.to_rows()"
-            if record.command not in ("explain", "featuremaps")
-            else "record.save('folder')"
-        )
-        raise UsageError(f"{record.command} does not draw figures", hint)
+        raise UsageError(f"{record.command} does not draw figures of this record", "record.to_rows()")
     if picture is not None and picture not in figures:
         near = nearest(picture, figures)
         message = f"'{picture}' is not a figure of {record.command}" + (f": {near}" if near else "")

@@ -1,5 +1,6 @@
 """Records in Python: rows by label, and tables in a notebook."""
 
+import io
 import json
 import pickle
 import re
@@ -11,12 +12,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
 from modelscope_cli.report.formats import strict
 from modelscope_cli.report.notebook import to_html
+from modelscope_cli.report.registry import view_of
 from modelscope_cli.report.sheet import Column, Sheet
 
 
@@ -169,6 +172,17 @@ def test_a_row_has_an_attribute_for_each_key_of_its_table(record):
         assert all(read[key] == value for key, value in values.items() if isinstance(value, int | float))
     assert not hasattr(record[0], "zeros")
     assert pickle.loads(pickle.dumps(record[0])) == record[0]
+
+
+@pytest.mark.parametrize("command", [ms.featuremaps, ms.explain])
+def test_a_result_that_is_an_image_is_drawn_as_it_is_saved(command, tmp_path):
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)
+    )
+    record = command(model, Image.linear_gradient("L").convert("RGB").resize((24, 24)))
+    record.plot(tmp_path / "drawn.png")
+    below = Image.open(io.BytesIO(view_of(record).preview(record))).convert("RGB")
+    assert Image.open(tmp_path / "drawn.png").convert("RGB").tobytes() == below.tobytes()
 
 
 def test_a_figure_is_drawn_and_saved(record, tmp_path):
