@@ -7,7 +7,6 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli import interrupts
-from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.stats import COLUMN_OF_FIGURE
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.options import (
@@ -28,9 +27,6 @@ from modelscope_cli.shell.parameters import command
 def stats(
     first: ModelArgument = None,
     images: ImagesArgument = None,
-    near_zero: Annotated[
-        float, typer.Option(metavar="T", min=0, help="|x| below this counts as near zero.")
-    ] = NEAR_ZERO,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Save one figure of all the distributions (.png .svg .pdf)."),
@@ -80,7 +76,6 @@ def stats(
         data.request(files, on.seed),
         layer=layers.layer or (),
         exclude=layers.exclude or (),
-        near_zero=near_zero,
         hook=hook or (),
         mode=mode,
         columns=(*columns, *COLUMN_OF_FIGURE.values())

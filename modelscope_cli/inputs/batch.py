@@ -73,8 +73,8 @@ class Inputs:
 
     @property
     def info(self) -> InputInfo:
-        """The record of what was opened, with broken images and timings so far."""
-        return replace(self.opened, broken=self.feed.broken.kinds(), feeding=self.feed.times())
+        """The record of what was opened, with the broken images so far."""
+        return replace(self.opened, broken=self.feed.broken.kinds())
 
 
 @dataclass(frozen=True, slots=True)

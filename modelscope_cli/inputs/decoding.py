@@ -30,7 +30,6 @@ from modelscope_cli.inputs.image import (
 )
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.run import Feeding
 
 Group = Sequence[ListedImage]
 
@@ -134,20 +133,12 @@ class DecodeTiming:
             before = time.perf_counter()
             self._model_s += before - arrived
 
-    def times(self) -> Feeding | None:
-        """Return the timings; None for too few images."""
-        if self._n_decoded < MANY:
-            return None
-        decode, model, wait = (round(1000 * s, 1) for s in (self._decode_s, self._model_s, self._wait_s))
-        return Feeding(self.workers, decode, model, wait)
-
     def notes(self) -> list[str]:
         """Return a note if the model mostly waited for images, and there were enough of them."""
-        times = self.times()
-        if times is None or (times.wait_ms if times.workers else times.decode_ms) < times.model_ms:
+        decode, model, wait = self._decode_s, self._model_s, self._wait_s
+        if self._n_decoded < MANY or (wait if self.workers else decode) < model:
             return []
-        decode, model, wait = (ms / 1000 for ms in (times.decode_ms, times.model_ms, times.wait_ms))
-        how = f"--workers {times.workers}"
+        how = f"--workers {self.workers}"
         return [f"{how}: decoding {decode:.1f} s, model {model:.1f} s, which waited {wait:.1f} s for images"]
 
 

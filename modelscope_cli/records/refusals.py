@@ -9,7 +9,7 @@ from modelscope_cli.records.naming import MOST, absurdity
 
 
 def flags(name: str, value: Any = None) -> str:
-    """Return an option quoted for a shell: `--near-zero 1`, `--no-save`."""
+    """Return an option quoted for a shell: `--clip 1`, `--no-save`."""
     flag = FLAGS.get(name, "--" + name.strip("_").replace("_", "-"))
     if value is False:
         return flag.replace("--", "--no-", 1)

@@ -222,23 +222,6 @@ class BrokenKind:
 
 
 @dataclass(frozen=True, slots=True)
-class Feeding:
-    """How long it took to decode images and to run the model on them, in all passes together.
-
-    Attributes:
-        workers: processes that decoded while the model ran; 0 if one process did both.
-        decode_ms: spent decoding and preparing, summed over the processes.
-        model_ms: remaining time spent on the images, by the model and its observers.
-        wait_ms: time for which the model waited for images.
-    """
-
-    workers: int
-    decode_ms: float
-    model_ms: float
-    wait_ms: float
-
-
-@dataclass(frozen=True, slots=True)
 class InputInfo:
     """The input of the model.
 
@@ -250,7 +233,6 @@ class InputInfo:
         names: of the inputs, as many as there are shapes; empty where they were given in order.
         n_files: how many files there are.
         broken: the images that could not be decoded, by kind; the model never saw them.
-        feeding: how long that took, for images in number; else None.
     """
 
     source: str
@@ -260,7 +242,6 @@ class InputInfo:
     names: tuple[str, ...] = ()
     n_files: int = 0
     broken: tuple[BrokenKind, ...] = ()
-    feeding: Feeding | None = None
 
     @property
     def n_broken(self) -> int:

@@ -80,9 +80,7 @@ class ActivationStats(Row):
         quantiles: by their names, such as `p50`: the smallest value with at least p % of the values at or below
             it, rounded to bfloat16 (0.4 %). None if not requested.
         channels, dead_channels: None where the output has no channels; dead is zero over all images.
-        dead_indices: which channels are dead, counted from 0; `dead_inherited`: how many of them were already
-            dead in the output of the layer before, whose channels a pool, an activation or a batch norm passes
-            on.
+        dead_indices: which channels are dead, counted from 0.
         problem: why there are no figures; then they are None.
         calls: how many calls of one pass the row is of, the most in any batch.
         shapes: those of the calls in the first batch, each once.
@@ -111,7 +109,6 @@ class ActivationStats(Row):
     problem: str | None = None
     quantiles: dict[str, float] | None = None
     dead_indices: tuple[int, ...] | None = None
-    dead_inherited: int | None = None
     calls: Annotated[int, column(rank=0)] = 1
     shapes: tuple[Shape, ...] = ()
 

@@ -59,7 +59,6 @@ def document(text):
     found = json.loads(text)
     for key in ("argv", "elapsed_ms", "out_dir"):
         found.pop(key, None)
-    found["input"].pop("feeding")  # what took how long
     return found
 
 

@@ -39,7 +39,6 @@ def test_another_model_is_refused(capsys):
 
 
 @pytest.mark.parametrize(("option", "said"), [
-    (("--near-zero", "0.1"), "near_zero (0.05 there, 0.1 here)"),
     (("--layer", "conv"), 'layer ([] there, ["conv"] here)'),
     (("--batch", "5"), "batch (4 there, 5 here)"),
     (("--columns", "mean"), "figures"),
@@ -57,7 +56,7 @@ def test_options_that_change_no_number_are_taken(capsys):
 def test_a_folder_is_gone_on_with_only_where_that_is_said(finished_copy, capsys):
     assert "contains the blocks of another run" in refused(capsys, *again())
     before = (finished_copy / "kept/run.json").read_bytes()
-    assert run(again("--force", "--near-zero", "0.2")) == 0
+    assert run(again("--force", "--layer", "conv")) == 0
     assert (finished_copy / "kept/run.json").read_bytes() != before
 
 

@@ -25,7 +25,7 @@ def complete(monkeypatch, capsys):
 @pytest.mark.parametrize(("line", "offered"), [
     ("modelscope sta", ["stats"]),
     ("modelscope stats resnet3", ["resnet34"]),
-    ("modelscope stats resnet18 --near", ["--near-zero"]),
+    ("modelscope stats resnet18 --work", ["--workers"]),
     ("modelscope stats resnet18 --format c", ["csv"]),
     ("modelscope stats --columns name,mea", ["name,mean"]),
     ("modelscope check --select MS101,dead-c", ["MS101,dead-channels"]),

@@ -41,7 +41,7 @@ def run_and_list_imports(*argv, **environment):
 
 @pytest.mark.parametrize(("argv", "code", "said"), [
     ("--help", 0, "featuremaps"),
-    ("stats --help", 0, "--near-zero"),
+    ("stats --help", 0, "--plot"),
     ("summary resnet3", 2, "'resnet3'"),
     ("stats --columns meen", 2, "'meen'"),
     ("grads --clip -1", 2, "'--clip -1'"),

@@ -11,7 +11,7 @@ Compare = Callable[..., tuple[Any, Any]]
 
 ROUNDING = {"float32": 1e-4, "bfloat16": 2**-5}  # relative, after the operations of a small network
 # What says where and when a document was made.
-ELSEWHERE = {"argv", "device", "elapsed_ms", "seconds", "images_per_second", "feeding", "out_dir"}
+ELSEWHERE = {"argv", "device", "elapsed_ms", "seconds", "images_per_second", "out_dir"}
 # The stand-in computes what the CPU does; other devices have kernels of their own, which round differently.
 OTHER_KERNELS = 8
 # Then these differ: numbers of values that cross a limit or are not bit-equal, and operators.

@@ -38,7 +38,7 @@ LINES = {
     "summary_csv": "summary -m demo/tiny_resnet.py:TinyResNet --format csv #a",
     # stats
     "stats_tiny": f"stats {TINY} {STAR}",
-    "stats_tiny_sick": f"stats {SICK} {STAR} {HARB} --batch 1 --near-zero 0.01 --workers 0",
+    "stats_tiny_sick": f"stats {SICK} {STAR} {HARB} --batch 1 --workers 0",
     "stats_tiny_train": f"stats {TINY} demo/shapes/star demo/shapes/ring --mode train -b 2",
     "stats_tiny_exact": f"stats {TINY} demo/shapes/star --columns name,mean,std,p50,p01,p99.9 -b 1",
     "stats_tiny_plot": f"stats {TINY} {STAR} -l block1.conv1 --plot stats.png",
@@ -230,7 +230,6 @@ WRONG = [
     "summary resnet18 --freeze nonsense -w none",
     f"stats {BARE} {STAR} --hook zero",
     f"stats {BARE} {STAR} --mode nonsense",
-    f"stats {BARE} {STAR} --near-zero -1",
     f"stats {BARE} {STAR} --std 0,1,1",
     f"stats {BARE} {STAR} --mean 0 --std 1 --mean 0.5,0.5,0.5",
     f"stats {BARE} {STAR} --workers -1",

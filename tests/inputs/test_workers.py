@@ -45,7 +45,7 @@ def test_the_bits_are_those_of_one_process(opened, folder, workers, options):
             for a, b in zip(here, beside, strict=True)
             for p, q in zip(a.pictures, b.pictures, strict=True)
         )
-    assert inputs.info.feeding.workers == workers
+    assert inputs.feed.workers == workers
     assert children() == []
 
 

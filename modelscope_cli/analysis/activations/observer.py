@@ -1,13 +1,11 @@
 """Statistics of the inputs and of the activations of every layer over any number of images, none of them stored."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
 from modelscope_cli.analysis.blocks.blocks import ForEachBlock
@@ -21,7 +19,6 @@ from modelscope_cli.hooks.fetch import Deferred, joined, numbers
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
-from modelscope_cli.hooks.torch_private import version_of
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.plain_text import in_one_line
@@ -118,8 +115,6 @@ class Activation:
     dtype: str
     channels: int | None  # number of channels; None if there are none, or it varies between batches
     moments: Moments | None = None
-    # The output whose channels the layer passes on in every batch; None if they are its own
-    source: Key | None = None
     problem: str | None = None
     # By the call's index, in the first batch that has the call
     shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -136,8 +131,6 @@ class Activation:
             self.shapes.setdefault(index, shape)
         if later.channels != self.channels:
             self.channels = None
-        if later.source != self.source:
-            self.source = None
         self.problem = self.problem or later.problem
         if self.problem or later.moments is None:
             return
@@ -163,11 +156,6 @@ class ActivationObserver(Observer):
         self._is_innermost_only = is_innermost_only
         self._is_by_call = is_by_call
         self._channels = ChannelFinder()
-        self._lineage = Lineage()
-
-    def enter(self, call: Call, module: nn.Module, args: Args, kwargs: Kwargs) -> None:
-        if self._wanted.channels:
-            self._lineage.enter(self._row_of(call), module, (args, kwargs))
 
     def _row_of(self, call: Call) -> tuple[str, int]:
         return call.name, call.index if self._is_by_call else call.like
@@ -183,11 +171,10 @@ class ActivationObserver(Observer):
 
     def _add(self, call: Call, path: str, tensor: Tensor, channel_dim: int | None) -> None:
         key = (*self._row_of(call), path)
-        source = self._lineage.leave(key, tensor) if self._wanted.channels else None
         shape = tuple(tensor.shape)
         channels = shape[channel_dim] if channel_dim is not None else None
         dtype = dtype_name(tensor.dtype)
-        later = Activation(call, path, shape, dtype, channels, source=source, shapes={call.index: shape})
+        later = Activation(call, path, shape, dtype, channels, shapes={call.index: shape})
         activation = self.activations.setdefault(key, later)
         activation.merge(later)
         if activation.problem:
@@ -218,7 +205,7 @@ class ActivationObserver(Observer):
         """Return the gathered statistics, and reset them, so that batches are independent."""
         activations = tuple(self.activations.values())
         settled = self._settled().then(lambda _: activations)
-        self.activations, self._channels, self._lineage = {}, ChannelFinder(), Lineage()
+        self.activations, self._channels = {}, ChannelFinder()
         return settled
 
 
@@ -288,21 +275,9 @@ def observe_activations(
     return sorted(merged.values(), key=lambda activation: activation.call.order)
 
 
-def to_rows(activations: Collection[Activation]) -> tuple[ActivationStats, ...]:
-    """Return statistics as rows, with the number of dead channels that were dead in an earlier row already."""
-    rows = {activation.key: to_row(activation) for activation in activations}
-    sources = {activation.key: activation.source for activation in activations}
-    return tuple(_with_inherited(row, rows.get(sources[key] or key)) for key, row in rows.items())
-
-
-def _with_inherited(row: ActivationStats, source: ActivationStats | None) -> ActivationStats:
-    if row.dead_indices is None:
-        return row
-    is_its_own = source is None or source is row or source.channels != row.channels
-    inherited = (
-        0 if is_its_own or source is None else len({*row.dead_indices} & {*(source.dead_indices or ())})
-    )
-    return replace(row, dead_inherited=inherited)
+def to_rows(activations: Iterable[Activation]) -> tuple[ActivationStats, ...]:
+    """Return statistics as rows, by the order in which their calls ran."""
+    return tuple(map(to_row, sorted(activations, key=lambda activation: activation.call.order)))
 
 
 def to_row(activation: Activation) -> ActivationStats:
@@ -341,40 +316,3 @@ def to_row(activation: Activation) -> ActivationStats:
         histogram=Counts(histogram.edges, histogram.counts, histogram.is_sampled) if histogram else None,
         quantiles=activation.quantiles,
     )
-
-
-class Lineage:
-    """Tracks which call returned the tensor that enters another, by identity, through weak references."""
-
-    def __init__(self) -> None:
-        self._makers: dict[int, tuple[ReferenceType[Tensor], int, Key]] = {}
-        self._given: dict[tuple[str, int], Key | None] = {}
-
-    def enter(self, row: tuple[str, int], module: nn.Module, inputs: Any) -> None:
-        """Note the source of a call's input, before it may change it in place."""
-        if _keeps_channels_apart(module):
-            tensors = tensors_in(inputs)
-            self._given[row] = self._maker(tensors[0][1]) if len(tensors) == 1 else None
-
-    def leave(self, key: Key, tensor: Tensor) -> Key | None:
-        """Note an output; return the output whose channels it passes on, None if they are its own."""
-        source = self._maker(tensor) or self._given.get(key[:2])
-        if not tensor.is_inference():
-            self._makers[id(tensor)] = ref(tensor), version_of(tensor), key
-        return source
-
-    def _maker(self, tensor: Tensor) -> Key | None:
-        """Return the output that a tensor is, None if it was changed since."""
-        entry = self._makers.get(id(tensor))
-        if entry is None or tensor.is_inference():
-            return None
-        maker, version, key = entry
-        return key if maker() is tensor and version == version_of(tensor) else None
-
-
-def _keeps_channels_apart(module: nn.Module) -> bool:
-    """Check that each output channel depends on the same input channel only: pools, activations, batch norms."""
-    if isinstance(module, nn.ChannelShuffle):
-        return False
-    has_own = next(module.parameters(), None) is not None or next(module.children(), None) is not None
-    return not has_own or isinstance(module, _NormBase)

@@ -30,7 +30,7 @@ from modelscope_cli.records.display import fields_by_key
 from modelscope_cli.records.keywords import MODES, BlockKeywords, as_tuple, block_keywords, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO, some
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.refusals import check_range, check_word
+from modelscope_cli.records.refusals import check_word
 from modelscope_cli.records.run import ALIKE, Notice
 from modelscope_cli.records.stats import COLUMN_OF_FIGURE, ActivationStats, StatsRecord, quantiles_in
 
@@ -38,19 +38,18 @@ from modelscope_cli.records.stats import COLUMN_OF_FIGURE, ActivationStats, Stat
 class Observation:
     """Statistics gathered by `observe`; `.record()` returns those of all forwards so far."""
 
-    def __init__(self, loaded: LoadedModel, observer: ActivationObserver, near_zero: float) -> None:
+    def __init__(self, loaded: LoadedModel, observer: ActivationObserver) -> None:
         self._loaded = loaded
         self._observer = observer
-        self._near_zero = near_zero
 
     def record(self) -> StatsRecord:
         """Return one row per output of each call, over all forwards; `images` counts along the first dimension."""
         self._observer.settle()
-        rows = to_rows(sorted(self._observer.activations.values(), key=lambda item: item.call.order))
+        rows = to_rows(self._observer.activations.values())
         images = rows[0].numel // max(math.prod(rows[0].shape[1:]) * rows[0].calls, 1) if rows else 0
         nothing = Notice("nothing_observed", "no layer has run inside the `with` block yet")
         run = header("stats", self._loaded, None, 0, [] if rows else [nothing])
-        return StatsRecord(run, rows, images, self._near_zero)
+        return StatsRecord(run, rows, images, NEAR_ZERO)
 
     def __str__(self) -> str:
         return str(self.record())
@@ -61,17 +60,12 @@ class Observation:
 
 @contextmanager
 def observe(
-    model: nn.Module | LoadedModel,
-    layer: str | Sequence[str] = (),
-    *,
-    exclude: str | Sequence[str] = (),
-    near_zero: float = NEAR_ZERO,
+    model: nn.Module | LoadedModel, layer: str | Sequence[str] = (), *, exclude: str | Sequence[str] = ()
 ) -> Iterator[Observation]:
     """Gather statistics of the activations while you run the model yourself, in whichever mode it is.
 
     Args:
         layer, exclude: layer patterns as on the command line, without positions (`#`, `@`).
-        near_zero: |x| below this counts as near zero.
 
     When the block ends every hook is gone; the model's own state is yours and is left alone.
 
@@ -85,9 +79,9 @@ def observe(
     except ModelscopeError as error:
         error.speak_python()
         raise
-    observer = ActivationObserver(Wanted(threshold=near_zero), is_innermost_only=not take)
+    observer = ActivationObserver(Wanted(), is_innermost_only=not take)
     with HookSession(loaded.module, [observer], names=names, is_restoring=False):
-        yield Observation(loaded, observer, near_zero)
+        yield Observation(loaded, observer)
 
 
 @spelled_out
@@ -97,7 +91,6 @@ def stats(
     *,
     layer: str | Sequence[str] = (),
     exclude: str | Sequence[str] = (),
-    near_zero: float = NEAR_ZERO,
     hook: str | Sequence[str] = (),
     mode: str = "auto",
     columns: Sequence[str] | None = None,
@@ -113,7 +106,6 @@ def stats(
         inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
             the model's input size.
         layer, exclude: layer patterns.
-        near_zero: |x| below this counts as near zero.
         hook: changes to values during the pass, in the syntax of `--hook`.
         mode: `eval`, `train` (the record then has the drift of every batch norm), or `auto`, which is eval.
         columns: compute only what these columns of the table need; None for all but quantiles, which are named by
@@ -126,7 +118,6 @@ def stats(
         CannotRunError: the model cannot be loaded or raises an error, or a file cannot be read or written (exit 4).
     """
     check_word("mode", mode, MODES)
-    check_range("near_zero", near_zero, least=0)
     columns = [columns] if isinstance(columns, str) else columns
     for one in {*(columns or ())} - {*quantiles_in(columns or ())}:
         check_word("columns", one, [*fields_by_key(ActivationStats)])
@@ -142,7 +133,7 @@ def stats(
         figure: columns is None or key in columns for figure, key in COLUMN_OF_FIGURE.items()
     }
     more: dict[str, Any] = {"quantiles": quantiles_in(columns or ())}
-    options = {"layer": as_tuple(layer), "exclude": as_tuple(exclude), "near_zero": near_zero}
+    options = {"layer": as_tuple(layer), "exclude": as_tuple(exclude)}
     alone = _why_alone(mode, hook)
     arguments: dict[str | int, ArgumentStats] = {}
     alikes: list[bool] = []
@@ -151,7 +142,7 @@ def stats(
             module,
             blocks.over,
             selection,
-            Wanted(threshold=near_zero, **figures, **more),
+            Wanted(**figures, **more),
             interventions=subject.bind().interventions,
             batch_norms=batch_norms,
             family=subject.loaded.family,
@@ -170,7 +161,7 @@ def stats(
         run=subject.run(),
         layers=rows,
         images=subject.inputs.n_images,
-        near_zero=near_zero,
+        near_zero=NEAR_ZERO,
         not_called=subject.uncalled(selection, [row.name for row in rows]),
         hooks=hooks,
         mode="train" if is_training else "eval",

@@ -264,7 +264,7 @@ class _Checkup:
                 other = noise_like(next(iter(self._batches)))
                 spread.see(other, self._main(session.run(self._arguments(other, self._is_training))))
         return Forward(
-            activations=to_rows(sorted(outputs.values(), key=lambda one: one.call.order)),
+            activations=to_rows(outputs.values()),
             flow=calls,
             near_zero=NEAR_ZERO,
             images=n_images,

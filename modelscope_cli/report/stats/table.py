@@ -26,9 +26,9 @@ def dead_fact(record: StatsRecord) -> tuple[str, str]:
     finite = [row for row in rows if not row.nan_count]
     judged = [row for row in finite if is_enough(row, record.images)]
     short = [row for row in finite if row.dead_channels is not None and row not in judged]
+    new = [new_dead(*pair) for pair in zip(rows, [None, *rows], strict=False)]
     dead, unsure = (
-        sum((row.dead_channels or 0) - (row.dead_inherited or 0) for row in group)
-        for group in (judged, short)
+        sum(n for row, n in zip(rows, new, strict=True) if row in group) for group in (judged, short)
     )
     where = "in this image (another may activate them)" if record.images == 1 else "in all images"
     if not dead and not any(is_rectifier(row.type) for row in record.layers):
@@ -43,6 +43,13 @@ def dead_fact(record: StatsRecord) -> tuple[str, str]:
         layers = counted(len(short), "more layer" if judged else "layer")
         parts.append(f"{zero}give {ENOUGH_IMAGES} images to judge {layers}")
     return "dead channels", "; ".join(parts)
+
+
+def new_dead(row: ActivationStats, before: ActivationStats | None) -> int:
+    """Return how many dead channels the row before does not have: norms, pools and activations pass channels on."""
+    if before is None or before.channels != row.channels or row.type.startswith(("Conv", "Linear")):
+        return row.dead_channels or 0
+    return len({*(row.dead_indices or ())} - {*(before.dead_indices or ())})
 
 
 def _most(rows: Sequence[ActivationStats]) -> str:
