@@ -75,10 +75,8 @@ def axes_at(figure: Figure, left: float, top: float, width: float, height: float
     return figure.add_axes((left / across, 1 - (top + height) / up, width / across, height / up), **how)
 
 
-def tidy(axes: Any, title: str = "", **how: Any) -> None:
-    """Apply the common style: title at the left, faint grid, no frame above and to the right."""
-    if title:
-        axes.set_title(title, loc="left", fontsize=9, color=INK, **how)
+def tidy(axes: Any) -> None:
+    """Apply the common style: faint grid, no frame above and to the right."""
     axes.grid(lw=0.4, alpha=0.5)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

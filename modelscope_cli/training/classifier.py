@@ -1,12 +1,16 @@
 """The model to train: loaded or copied, with the number of classes of the data, changed and frozen as requested."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
 from torch import nn
 
+from modelscope_cli.analysis.gradients.freezing import set_trainable
 from modelscope_cli.analysis.subject import header, load
 from modelscope_cli.analysis.supported import check_classifier, check_onnx
+from modelscope_cli.errors import UsageError
+from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.models.architecture import copied
 from modelscope_cli.models.hubs import split_hub
 from modelscope_cli.models.importspec import imported_architecture
@@ -25,8 +29,9 @@ from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Invocation, Notice, Run, Shape
 from modelscope_cli.training.callbacks import ModelPlace
 from modelscope_cli.training.data import DataSource, TrainingData
-from modelscope_cli.training.model import freeze_layers
 from modelscope_cli.training.request import TrainRequest
+
+_BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +102,35 @@ def _with_classes(model: "Model", n_classes: int | None) -> "Model":
         architecture = imported_architecture(model.model, parse_model_args(model.model_args), model.seed)
         takes_classes = architecture.takes_num_classes
     return replace(model, num_classes=n_classes if takes_classes else None)
+
+
+def freeze_layers(
+    model: nn.Module, freeze: Sequence[str] = (), train_only: Sequence[str] = ()
+) -> tuple[Notice, ...]:
+    """Freeze as requested, in place."""
+    set_trainable(model, freeze, train_only)
+    if not trainable(model):
+        hint = "leave out --freeze" if freeze else "--train-only '*'   trains them anyway"
+        state = "every parameter is frozen" if list(model.parameters()) else "the model has no parameters"
+        raise UsageError(f"{state}, so there is nothing to train", hint)
+    return frozen_statistics(model)
+
+
+def frozen_statistics(model: nn.Module) -> tuple[Notice, ...]:
+    """Warn of batch norms whose parameters are frozen: their running statistics move in train mode all the same."""
+    frozen = [
+        layer.name
+        for layer, module in list_layers(model)
+        if isinstance(module, _BATCH_NORM)
+        and module.affine
+        and not any(parameter.requires_grad for parameter in module.parameters())
+    ]
+    if not frozen:
+        return ()
+    message = f"{len(frozen)} frozen batch norms ({frozen[0]} ...) still update their running statistics"
+    return (Notice("frozen_statistics", message),)
+
+
+def trainable(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters to optimize."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]

@@ -38,8 +38,8 @@ from modelscope_cli.records.watch import (
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.rules.training.progress import accuracy_of, proof
 from modelscope_cli.training import callbacks as cb
+from modelscope_cli.training.classifier import trainable
 from modelscope_cli.training.data import DataSource
-from modelscope_cli.training.model import trainable
 from modelscope_cli.training.request import TrainRequest
 from modelscope_cli.training.runner import INTERRUPTED, Callback, Runner, StopTraining
 

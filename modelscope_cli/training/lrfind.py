@@ -196,10 +196,9 @@ def lrfind(
 
     from modelscope_cli.hooks.random_states import kept_random_states
     from modelscope_cli.training.callbacks import On, to_place
-    from modelscope_cli.training.classifier import open_classifier
+    from modelscope_cli.training.classifier import open_classifier, trainable
     from modelscope_cli.training.data import open_data
     from modelscope_cli.training.fit import classification_loss, forward_of, make_optimizer
-    from modelscope_cli.training.model import trainable
 
     with kept_random_states():
         source = open_data(data, loaders, pictures, size, request.seed)

@@ -72,7 +72,6 @@ class CapturedOutput:
     # A copy on its device, `(C, H, W)` maps or a `(C,)` vector; None where neither fits, for the reason in
     # `record.problem`
     maps: Tensor | None
-    has_channels: bool = True  # whether the maps are the channels that hooks and masks count
     frames: Tensor | None = None  # all frames of which the maps are sheets, see `Arranged`
 
 
@@ -117,10 +116,8 @@ class _Caught:
             record = replace(record, shape=tuple(tensor.shape[1:]))
         if arranged.maps is None:
             return CapturedOutput(replace(record, problem=arranged.note), None)
-        n_channels = tensor.shape[self.channel_dim] if self.channel_dim is not None else 0
         record = replace(record, channels=len(arranged.maps), note=arranged.note)
-        has_channels = n_channels == len(arranged.maps)
-        return CapturedOutput(record, arranged.maps, has_channels, arranged.frames)
+        return CapturedOutput(record, arranged.maps, arranged.frames)
 
 
 class _Capturer(Observer):

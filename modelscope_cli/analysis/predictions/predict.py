@@ -19,10 +19,9 @@ from modelscope_cli.analysis.predictions.folder_truth import tell_no_truth
 from modelscope_cli.analysis.predictions.ground_truth import Evaluator
 from modelscope_cli.analysis.predictions.metrics import EvaluatedBatch, pictures_of
 from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
-from modelscope_cli.analysis.predictions.request import check_scoring
 from modelscope_cli.analysis.predictions.scores import in_files, predictions_of
 from modelscope_cli.analysis.subject import Subject, best_classes
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch, Inputs, to_sheet
@@ -32,6 +31,7 @@ from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.predict import DrawnMap, PredictedImages, Prediction, PredictRecord
 from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.refusals import check_range, check_word
 
 MOST_DRAWN = 16  # images whose maps are kept and drawn
 
@@ -78,7 +78,7 @@ def predict(
         CannotRunError: the model cannot be loaded, raises an error, or predicts nothing, or a file cannot be read
             (exit 4).
     """
-    check_scoring(scores, threshold, top)
+    _check_scoring(scores, threshold, top)
     blocks = Blocks(out, force=force, **block_keywords(keywords))
     given_truth = None if truth is None else read_truth(truth)
     subject = Subject(
@@ -111,7 +111,7 @@ def predict(
             answer if judge is None else judge.as_numbers(answer, reader.wanted), subject, scores, activation
         )
         own = "sigmoid" if scores == "auto" and getattr(answer.main, "has_several", False) else activation
-        check_scoring(own, threshold)
+        _check_scoring(own, threshold)
         subject.check_labels(answer.n_named, unit=answer.named)
         has_rows = judge is None or judge.truth.is_auto or each is not None
         is_of_one = (answer.kind, own) == ("classes", "softmax")
@@ -157,6 +157,15 @@ def predict(
     return replace(record, run=subject.run(), predictions=tuple(predictions), hooks=hooks, truth=report).keep(
         PredictedImages(partial(_to_draw, subject.inputs, maps), partial(_worst_of, subject.inputs, worst))
     )
+
+
+def _check_scoring(scores: str, threshold: float | None, top: int | None = None) -> None:
+    """Refuse values out of bounds, and a threshold with softmax."""
+    check_word("scores", scores, ("auto", "softmax", "sigmoid"))
+    check_range("threshold", threshold, least=0, most=1)
+    check_range("top", top, least=1)
+    if threshold is not None and scores == "softmax":
+        raise UsageError(f"'--threshold {threshold:g}' needs sigmoid scores", "--scores sigmoid")
 
 
 def _activation(scores: str, truth: GivenTruth | None, progress: Progress) -> str:

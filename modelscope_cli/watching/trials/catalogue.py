@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from modelscope_cli.records.naming import rounded
-from modelscope_cli.watching.trials import data, examine, gradients, modes, optimizers, weights
+from modelscope_cli.watching.trials import data, examine, gradients, modes, optimizers
 from modelscope_cli.watching.trials.change import Act, Change
 from modelscope_cli.watching.trials.criterion_changes import (
     expected_input,
@@ -318,7 +318,7 @@ TRIALS = (
     ),
     Trial(
         "default initialisation",
-        weights.default_initialisation,
+        modes.default_initialisation,
         _start,
         lambda clues: f"the default initial weights of torch{_far(clues)}",
         _says("leave out the initialisation, or use the one of torch.nn.init that fits the activation"),

@@ -1,4 +1,4 @@
-"""Trials that change the mode of a model, dropout and the scaling of the loss."""
+"""Trials that change the mode of a model, dropout, the scaling of the loss and the initial weights."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from modelscope_cli.hooks.random_states import kept_random_states
 from modelscope_cli.watching.error_isolation import after_init, replaced
 from modelscope_cli.watching.trials.change import Act
-from modelscope_cli.watching.trials.roots import Arguments, entered
+from modelscope_cli.watching.trials.roots import Arguments, Models, entered
 
 DROPOUTS = "dropout", "alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"
 
@@ -57,4 +58,21 @@ def no_scaler(act: Act) -> Iterator[None]:
             act()
 
     with replaced(after_init(torch.amp.GradScaler, disable)):
+        yield
+
+
+@contextmanager
+def default_initialisation(act: Act) -> Iterator[None]:
+    """Draw the weights of every layer of torch anew before the first pass with gradients."""
+
+    def draw(root: nn.Module) -> None:
+        with kept_random_states(), torch.no_grad():
+            for module in root.modules():
+                draws = callable(getattr(module, "reset_parameters", None))
+                if draws and type(module).__module__.startswith("torch.nn"):
+                    reset: Any = module.reset_parameters
+                    reset()
+                    act()
+
+    with Models(draw).installed():
         yield

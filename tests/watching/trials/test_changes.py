@@ -9,7 +9,7 @@ from torch.optim import SGD, Adam, AdamW, RMSprop
 from torch.utils.data import DataLoader, TensorDataset
 from watching.trials.conftest import batches, changed, network, usual_step
 
-from modelscope_cli.watching.trials import catalogue, data, gradients, modes, optimizers, weights
+from modelscope_cli.watching.trials import catalogue, data, gradients, modes, optimizers
 from modelscope_cli.watching.trials.criterion_changes import expected_input, no_label_smoothing
 
 NEAR = {"rtol": 1e-5, "atol": 1e-6}  # a dozen steps in float32
@@ -360,7 +360,7 @@ def test_weights_are_drawn_as_torch_draws_them():
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(50)
-    with changed(weights.default_initialisation):
+    with changed(modes.default_initialisation):
         state = torch.get_rng_state()
         model[0](torch.randn(2, 200, generator=torch.Generator().manual_seed(0)))
         equal(torch.get_rng_state(), state)  # the script draws the same numbers as before
