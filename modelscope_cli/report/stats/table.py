@@ -26,10 +26,11 @@ def dead_fact(record: StatsRecord) -> tuple[str, str]:
     finite = [row for row in rows if not row.nan_count]
     judged = [row for row in finite if is_enough(row, record.images)]
     short = [row for row in finite if row.dead_channels is not None and row not in judged]
-    new = [new_dead(*pair) for pair in zip(rows, [None, *rows], strict=False)]
-    dead, unsure = (
-        sum(n for row, n in zip(rows, new, strict=True) if row in group) for group in (judged, short)
-    )
+    new = [
+        (row, new_dead(row, before))
+        for row, before in zip(record.layers, [None, *record.layers], strict=False)
+    ]
+    dead, unsure = (sum(n for row, n in new if row in group) for group in (judged, short))
     where = "in this image (another may activate them)" if record.images == 1 else "in all images"
     if not dead and not any(is_rectifier(row.type) for row in record.layers):
         return "dead channels", f"not judged: {NO_RECTIFIER}"
@@ -46,8 +47,9 @@ def dead_fact(record: StatsRecord) -> tuple[str, str]:
 
 
 def new_dead(row: ActivationStats, before: ActivationStats | None) -> int:
-    """Return how many dead channels the row before does not have: norms, pools and activations pass channels on."""
-    if before is None or before.channels != row.channels or row.type.startswith(("Conv", "Linear")):
+    """Return how many dead channels the call before does not have: norms, pools and activations pass them on."""
+    is_next = before is not None and (before.order + 1, before.channels) == (row.order, row.channels)
+    if before is None or not is_next or row.type.startswith(("Conv", "Linear")):
         return row.dead_channels or 0
     return len({*(row.dead_indices or ())} - {*(before.dead_indices or ())})
 
