@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import chain, islice
 from pathlib import Path
 
 from modelscope_cli.records.identified import Identified
@@ -45,6 +46,20 @@ def _prefixes(names: Collection[str]) -> list[str]:
     if first[1] and common not in prefixes and all(name.startswith(common) for name in names):
         prefixes.append(common)
     return prefixes
+
+
+_LEAST = 10  # tensors of a body: AlexNet's has as many
+
+
+def _parts(names: Collection[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the names below every other prefix, such as `backbone.`, as `without_prefixes` does."""
+    dots = (
+        name[: dot.end()] for name in names for dot in islice(re.finditer(r"\.", name), _MAX_PREFIXES + 1)
+    )
+    for prefix in dict.fromkeys(dots):
+        reading = {name: name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+        if _LEAST <= len(reading) < len(names):
+            yield prefix, reading
 
 
 _TIMM_INDEX = Path(__file__).with_name("timm_architectures.txt.xz")
@@ -88,13 +103,13 @@ def _timm_index() -> tuple[frozenset[str], dict[str, tuple[str, ...]]]:
 _INDEX = Path(__file__).with_name("architectures.txt.xz")
 # Heads used in training only, which may be missing.
 _AUXILIARY = ("aux_classifier.", "aux1.", "aux2.", "AuxLogits.")
-_N_NAMED = 50
 # Far more than any torchvision model has; comparing a hostile file with all of them would take minutes.
 _MAX_TENSORS = 4000
 
 
 def identify(shapes: Mapping[str, Shape]) -> Identified:
-    """Return the architecture with exactly these tensors, else torchvision's nearest and the differences.
+    """Return the architecture with exactly these tensors, else the nearest, also to those below a prefix, and the
+    differences.
 
     Where torchvision and timm both match, torchvision wins. `num_batches_tracked`, dtypes and wrapper prefixes are
     ignored.
@@ -105,23 +120,26 @@ def identify(shapes: Mapping[str, Shape]) -> Identified:
     named = {name: shape for name, shape in shapes.items() if not name.endswith("num_batches_tracked")}
     if len(named) > _MAX_TENSORS:
         return best
-    for prefix, reading in without_prefixes(named):
+    beside: tuple[str, ...] = ()
+    for prefix, reading in chain(without_prefixes(named), _parts(named)):
         state = {name: named[full] for full, name in reading.items()}
         fits = [_fit(name, wanted, state, prefix) for name, wanted in _index() if _is_near(wanted, state)]
-        exact = [fit for fit in fits if not fit.missing and _only_lacks(fit)]
-        if exact:
+        exact = [fit for fit in fits if fit.score == 1]
+        others = tuple(name for name in named if name not in reading)
+        if exact and not others:
             names = tuple(fit.nearest or "" for fit in exact)
             return replace(exact[0], name=names[0] if len(names) == 1 else None, candidates=names)
-        best = max([best, *fits], key=lambda fit: fit.score)
+        nearest = max([best, *fits], key=lambda fit: fit.score)
         of_timm = timm_architectures(state)
-        if of_timm and not (best.nearest in of_timm and _only_lacks(best)):
-            return _identified_in_timm(of_timm, state, prefix)
-    return replace(
-        best,
-        missing=best.missing[:_N_NAMED],
-        unexpected=best.unexpected[:_N_NAMED],
-        misshaped=best.misshaped[:_N_NAMED],
-    )
+        is_headless = nearest.nearest in of_timm and not (nearest.unexpected or nearest.misshaped)
+        if of_timm and not is_headless:  # a headless model of torchvision is not timm's
+            nearest = _identified_in_timm(of_timm, state, prefix)
+            if not others:
+                return nearest
+            nearest = replace(nearest, name=None, candidates=()) if best.score < 1 else best
+        best, beside = (nearest, others) if nearest is not best else (best, beside)
+    unexpected = (*(f"{best.prefix * bool(beside)}{name}" for name in best.unexpected), *beside)
+    return replace(best, unexpected=unexpected)
 
 
 def _identified_in_timm(names: tuple[str, ...], state: Mapping[str, Shape], prefix: str) -> Identified:
@@ -136,11 +154,6 @@ def _identified_in_timm(names: tuple[str, ...], state: Mapping[str, Shape], pref
         nearest=candidates[0],
         prefix=prefix,
     )
-
-
-def _only_lacks(fit: Identified) -> bool:
-    """Tell whether every tensor in the file fits: a headless torchvision model is not timm's."""
-    return not (fit.unexpected or fit.misshaped)
 
 
 @cache

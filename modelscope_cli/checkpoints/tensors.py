@@ -200,10 +200,8 @@ def read_torch_file(path: Path) -> Any:
     _check_head(path, head)
     try:
         return _load_weights_only(path, head)
-    except pickle.UnpicklingError as error:
-        raise refused(path, str(error)) from error
     except Exception as error:  # a damaged pickle can raise anything; no code of the file has run
-        if "TorchScript" in str(error):
+        if isinstance(error, pickle.UnpicklingError) or "TorchScript" in str(error):
             raise refused(path, str(error)) from error
         reason = re.split(r"\.\s|\n", str(error).strip())[0] or type(error).__name__
         raise damaged(path, reason) from error

@@ -4,6 +4,7 @@ import difflib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -236,6 +237,11 @@ def _paths(content: Any, key: str) -> Iterator[tuple[Any, ...]]:
 
 def _prefixed(content: Any, is_tensor: IsTensor, key: str, source: str) -> Taken:
     """Select the tensors of the state dict whose names begin with `key` and a dot."""
+    for name, value in content.items() if isinstance(content, Mapping) else ():
+        if isinstance(value, Mapping) and key.startswith(f"{name}."):
+            with suppress(UsageError):
+                part = _prefixed(value, is_tensor, key.removeprefix(f"{name}."), source)
+                return replace(part, path=(str(name), *part.path))
     unwrapped = _unwrapped(content, is_tensor, (), _any_wrapper)
     begin = key.removeprefix(".".join((*unwrapped.path, ""))) + "."
     named = {name[len(begin) :]: value for name, value in unwrapped.named.items() if name.startswith(begin)}

@@ -127,7 +127,8 @@ def load_state(
         message += f"; {', '.join(f'{one} in the model' for one in told)}"
         hint = f"modelscope weights {shlex.quote(file)}   names the architecture of the checkpoint, if it is known"
         raise CannotRunError(message, hint)
-    if strict:
+    is_aux = all(".aux" in f".{key.lower()}" for key in misfit.missing)  # as in `untrained`
+    if strict and not (is_aux and not misfit.unexpected and not misshaped):
         parts, counts = ", ".join(notice.message for notice in notices), classes_of(state, module)
         hint = "--no-strict   leaves out keys that do not match"
         heads = [key for key in misfit.unexpected if key.endswith("weight") and state[key].ndim == 2]

@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +24,7 @@ from modelscope_cli.models.names import file_with, model_names, timm_names
 _OF_TRANSFORMERS = tuple(
     f"{name}{ending}" for name in ("model.safetensors", "pytorch_model.bin") for ending in ("", ".index.json")
 )
-NAME_KEYS = ("architecture", "arch", "model", "model_name")
+_NAME_KEYS = ("architecture", "arch", "model", "model_name")
 # The cfg keys about images and classes; the others locate the weights, which are already here.
 _KEPT = (
     *("architecture", "tag", "input_size", "fixed_input_size", "interpolation", "crop_pct"),
@@ -64,11 +64,14 @@ def described_within(contents: Contents) -> DescribedModel | None:
     """Return the model named in safetensors metadata, or in what timm saves with the tensors."""
     by = f"the metadata of '{contents.path}'"
     cfg = _parsed(contents.metadata.get("pretrained_cfg", ""))
-    for key in NAME_KEYS:
-        name = contents.metadata.get(key) or contents.beside.get(key, "").strip("'") or cfg.get(key)
-        if name in timm_names():
-            return _of_timm({"architecture": name, "pretrained_cfg": cfg}, by)
-    return None
+    name = next((name for name in names_in(contents, cfg) if name in timm_names()), None)
+    return _of_timm({"architecture": name, "pretrained_cfg": cfg}, by) if name else None
+
+
+def names_in(contents: Contents, cfg: Mapping[str, Any]) -> Iterator[str | None]:
+    """Yield what a checkpoint calls its architecture, in its metadata, beside its tensors or in timm's `cfg`."""
+    for key in _NAME_KEYS:
+        yield contents.metadata.get(key) or contents.beside.get(key, "").strip("'") or cfg.get(key)
 
 
 def _of_timm(config: Mapping[str, Any], by: str) -> DescribedModel:

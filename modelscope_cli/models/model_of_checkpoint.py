@@ -13,21 +13,22 @@ from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.checkpoints.safety.scan import scan_checkpoint
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.hubs import (
-    NAME_KEYS,
     PACKAGES,
     DescribedModel,
     check_hub,
     described_beside,
     described_within,
+    names_in,
 )
 from modelscope_cli.models.names import class_with, file_with, timm_names
 from modelscope_cli.models.request import Headers, ModelRequest, is_checkpoint
 from modelscope_cli.records.identified import Identified
+from modelscope_cli.records.run import invocation
 from modelscope_cli.records.weights import KNOWN
 
 # Below this share of fitting tensors the nearest model is not suggested.
 _MIN_SCORE = 0.5
-_N_NAMED = 3
+_PREDICTING = (("predict",), ("explain",), ("ablate",))  # the commands for which a random head is of no use
 
 
 def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
@@ -45,20 +46,27 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     described = described_beside(path)
     if described is not None and described.is_whole:
         return _of_hub(request, described)
-    headers = request.headers_of(path) or _read_headers(path, request.key)
+    headers = request.headers_of(path)
+    if headers is None:
+        contents = read_contents(path, request.key)
+        headers = Headers(path, request.key, contents, identify(contents.shapes()))
     contents, identified = headers.contents, headers.architecture
     is_of_timm = bool(identified.candidates) and identified.candidates[0].startswith("timm:")
-    described = described or (described_within(contents) if identified.name is None or is_of_timm else None)
+    is_part = bool(identified.prefix and identified.unexpected)
+    is_within = is_of_timm or (identified.name is None and not is_part)
+    described = described or (described_within(contents) if is_within else None)
     if described is None and is_of_timm:
         described = _of_timm(path, identified.candidates)
     if described is not None:
         return _of_hub(replace(request, checkpoint=path, headers=headers), described)
-    name = identified.name or _said(contents, identified)
+    said = (name for name in names_in(contents, {}) if name in identified.candidates)
+    name = identified.name or next(said, None)
     if (
         name is None
         and not identified.candidates
         and not request.is_strict
         and identified.score >= _MIN_SCORE
+        and not is_part
     ):
         name = identified.nearest
     if name is None and not identified.candidates and _holds_layers_of_torch(contents):
@@ -101,28 +109,6 @@ def _of_hub(request: ModelRequest, described: DescribedModel) -> tuple[ModelRequ
     return replace(request, model=described.model, model_args=(*model_args, *request.model_args)), (note,)
 
 
-def _read_headers(path: Path, key: str | None) -> Headers:
-    contents = read_contents(path, key)
-    return Headers(path, key, contents, identify(contents.shapes()))
-
-
-def differences(identified: Identified) -> str:
-    """Describe which tensors only the nearest architecture or only the checkpoint has."""
-    return ", ".join(
-        f"{kind}: {', '.join(names[:_N_NAMED])}{', ...' * (len(names) > _N_NAMED)}"
-        for kind, names in identified.differences().items()
-    )
-
-
-def _said(contents: Contents, identified: Identified) -> str | None:
-    """Return the architecture named in the checkpoint, if the shapes allow it."""
-    for key in NAME_KEYS:
-        name = contents.metadata.get(key) or contents.beside.get(key, "").strip("'")
-        if name in identified.candidates:
-            return name
-    return None
-
-
 def _not_recognised(path: Path, identified: Identified, contents: Contents) -> ModelscopeError:
     file = shlex.quote(str(path))
     if contents.format in (TORCH_SCRIPT, TORCH_EXPORT) and not identified.candidates:
@@ -146,26 +132,31 @@ def _not_recognised(path: Path, identified: Identified, contents: Contents) -> M
     if not contents.tensors:
         message = f"'{path}' contains no named tensors"
         return CannotRunError(message, ask_for_tensors(path))
-    if identified.score < _MIN_SCORE and (kind := _pickled_class(contents)) is not None:
+    is_other = identified.score < _MIN_SCORE or identified.prefix
+    if is_other and (kind := _pickled_class(contents)) is not None:
         message = (
             f"'{path}' is a model of the class '{kind}', saved whole: its tensors are read without "
             f"running its code"
         )
         return CannotRunError(message, _loader_of(kind, path, contents))
+    model = class_with([tensor.name for tensor in contents.tensors])
+    hint = f"--model {shlex.quote(model)} --checkpoint {file}"
     if identified.score < _MIN_SCORE:
         message = f"'{path}' does not hold the weights of a model of torchvision or timm"
-        model = class_with([tensor.name for tensor in contents.tensors])
-        hint = f"--model {shlex.quote(model)} --checkpoint {file}"
         if all(_OF_SEQUENTIAL.match(tensor.name) for tensor in contents.tensors):
             message = (
                 f"'{path}' holds weights named as in an nn.Sequential, which do not say what its layers are"
             )
             hint += "   FILE.py has the lines that built it: NAME = nn.Sequential(...)"
         return CannotRunError(message, hint)
-    message = (
-        f"'{path}' is not a torchvision model: nearest is {identified.nearest}, {differences(identified)}"
-    )
-    return CannotRunError(message, f"--model {identified.nearest} --checkpoint {file} --no-strict")
+    is_body = identified.is_headless and not identified.unexpected
+    problem = "has no head to predict with" if is_body else "is not a model of torchvision or timm"
+    if model == "FILE.py:NAME":
+        loads = identified.loads(str(path), contents.note)
+        hint = f"--model {loads}"
+        if identified.is_headless and invocation().argv[:1] in _PREDICTING:
+            hint = f"modelscope summary {loads}   lists its layers; predictions need its head, as in FILE.py:NAME"
+    return CannotRunError(f"'{path}' {problem}: nearest is {identified.words()}", hint)
 
 
 def _pickled_class(contents: Contents) -> str | None:

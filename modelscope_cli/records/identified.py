@@ -1,6 +1,10 @@
 """The architecture of a checkpoint, as `weights` returns it and as a requested model keeps it."""
 
+import re
+import shlex
 from dataclasses import dataclass
+
+from modelscope_cli.records.naming import some
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,23 @@ class Identified:
     misshaped: tuple[str, ...] = ()
     prefix: str = ""
 
-    def differences(self) -> dict[str, tuple[str, ...]]:
-        """Return the names that are missing, unexpected or of another shape, by kind, where there are any."""
+    @property
+    def is_headless(self) -> bool:
+        """Whether nothing but the head of the nearest is missing, if anything."""
+        return self.num_classes is None and self.score > 0.9 and not self.misshaped
+
+    def words(self) -> str:
+        """Return the nearest, its prefix and what is missing, unexpected or of another shape, where anything is."""
         kinds = {"missing": self.missing, "unexpected": self.unexpected, "misshaped": self.misshaped}
-        return {kind: names for kind, names in kinds.items() if names}
+        prefix = [f"with the prefix '{self.prefix}'"] * bool(self.prefix)
+        named = (f"{kind} {some(names)}" for kind, names in kinds.items() if names)
+        return ", ".join([str(self.nearest), *prefix, *named])
+
+    def loads(self, file: str, note: str | None) -> str:
+        """Return the nearest as it is typed, `resnet18 --checkpoint FILE --key backbone`; `note`: of the record."""
+        key = ".".join((*re.findall("using '([^']*)'", note or ""), self.prefix[:-1]))
+        is_partial = (
+            self.missing or self.misshaped or any(name.startswith(self.prefix) for name in self.unexpected)
+        )
+        options = ["--key", key] * bool(self.prefix) + ["--no-strict"] * bool(is_partial)
+        return shlex.join([str(self.nearest), "--checkpoint", file, *options])

@@ -164,7 +164,7 @@ HEAD = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     (changed(fc=HEAD), True, "the head of the file is fc.0 Linear 4->8, fc.2 Linear 8->3: build it in a file"),
     (changed(fc=nn.Linear(9, 3)), True, LISTS),
     (changed(body=None), True, LISTS),
-    (changed(aux_head=None), False, OPTION),
+    (changed(aux_head=None), False, None),
     (changed(norm=nn.BatchNorm1d(4, track_running_stats=False)), False, OPTION),
     ({**changed(), "extra.weight": torch.ones(3)}, False, OPTION),
     ({key: value for key, value in changed().items() if key != "body.weight"}, False, OPTION),

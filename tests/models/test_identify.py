@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from modelscope_cli.checkpoints.identify import identify
+from modelscope_cli.checkpoints.identify import _index, identify
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.load import load_model, load_skeleton
@@ -100,6 +100,68 @@ def test_a_near_miss_says_what_differs() -> None:
     assert found.misshaped == ("layer2.0.bn1.bias 7 for 128",)
 
 
+def shapes_in_index(lines: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    sizes = {line.partition(" ")[0]: line.partition(" ")[2].split(",") for line in lines}
+    return {
+        name: tuple(
+            7 * int(one[:-1] or 1) if one[-1] == "n" else int(one.replace("*", "9")) for one in row if one
+        )
+        for name, row in sizes.items()
+    }
+
+
+@pytest.mark.parametrize("prefix", ["", "encoder.", "module.encoder_q.", "model.backbone.body."])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "convnext_tiny",
+        "densenet121",
+        "efficientnet_b0",
+        "mobilenet_v3_small",
+        "resnet18",
+        "swin_t",
+        "vit_b_16",
+    ],
+)
+def test_a_body_is_told_from_what_is_beside_it(name: str, prefix: str) -> None:
+    lines = next(tuple(tensors) for one, tensors in _index() if one == name)
+    heads = {line.partition(".")[0] for line in lines if "n" in line.partition(" ")[2]}
+    shapes = shapes_in_index(lines)
+    body = {f"{prefix}{key}": one for key, one in shapes.items() if key.partition(".")[0] not in heads}
+    named = {**body, "projector.weight": (3, 4), "queue": (2,)}
+    for found, beside in (identify(body), ()), (identify(named), ("projector.weight", "queue")):
+        assert (found.nearest, found.name, found.candidates, found.is_headless) == (name, None, (), True)
+        assert {key.partition(".")[0] for key in found.missing} == heads
+        assert (found.unexpected, found.prefix) == (beside, prefix)
+    key = f" --key state_dict.{prefix[:-1]}" if prefix else ""
+    loads = f"{name} --checkpoint 'a b.pth'{key} --no-strict"
+    assert found.loads("a b.pth", "using 'state_dict'; not read: epoch") == loads
+    whole = identify({f"{prefix}{key}": one for key, one in shapes.items()} | {"criterion.weight": (7,)})
+    if prefix:
+        assert (whole.nearest, whole.unexpected, whole.num_classes) == (name, ("criterion.weight",), 7)
+        assert whole.loads("f", None) == f"{name} --checkpoint f --key {prefix[:-1]}"
+
+
+@pytest.mark.parametrize("kind", ["torchvision", "timm"])
+def test_the_hint_for_a_body_loads_it(tmp_path: Path, kind: str) -> None:
+    """By a key below any entry of the file; nothing predicts without a head."""
+    if kind == "timm":
+        timm = pytest.importorskip("timm")
+    inner = timm.create_model("resnet10t", num_classes=0) if kind == "timm" else skeleton("resnet18")
+    inner.fc, file = nn.Identity(), tmp_path / "two.pth"
+    state = {f"net.body.{key}": torch.ones(one.shape) for key, one in inner.state_dict().items()}
+    torch.save({"student": {"head": torch.ones(2)}, "teacher": {**state, "queue": torch.ones(2)}}, file)
+    with pytest.raises(CannotRunError, match="is not a model of torchvision or timm: nearest is") as caught:
+        recognise(ModelRequest(str(file), key="teacher"))
+    name, options = ("timm:resnet10t", "") if kind == "timm" else ("resnet18", " --no-strict")
+    assert caught.value.hint == f"--model {name} --checkpoint {file} --key teacher.net.body{options}"
+    request = ModelRequest(name, checkpoint=file, key="teacher.net.body", strict=kind == "timm", device="cpu")
+    loaded = load_model(request)
+    assert all((tensor == 1).all() for key, tensor in loaded.module.state_dict().items() if "fc" not in key)
+    told = " ".join((*loaded.notes, *(one.message for one in loaded.warnings)))
+    assert ("features to predict nothing with" if kind == "timm" else "predictions mean nothing") in told
+
+
 @pytest.mark.parametrize(
     "shapes", [{}, {"a": (1,)}, {"conv1.weight": ()}, {f"n{n}.w": (1,) for n in range(9999)}]
 )
@@ -154,7 +216,7 @@ def test_of_no_model_and_of_nearly_one(tmp_path: Path) -> None:
     module = skeleton("resnet18")
     module.fc = nn.Identity()
     path = half_precision_file(tmp_path / "headless.safetensors", module)
-    with pytest.raises(CannotRunError, match=r"nearest is resnet18, missing: fc\.weight, fc\.bias") as caught:
+    with pytest.raises(CannotRunError, match="no head to predict with: nearest is resnet18, m") as caught:
         recognise(ModelRequest(str(path)))
     assert caught.value.hint == f"--model resnet18 --checkpoint {path} --no-strict"
     assert recognise(ModelRequest(str(path), strict=False))[0].model == "resnet18"

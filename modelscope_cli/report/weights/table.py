@@ -158,17 +158,20 @@ def _facts(record: WeightsRecord) -> tuple[tuple[str, str], ...]:
         extra = numbers.memory(totals.storage_bytes)
         facts.append(("stored", f"{extra}: some tensors are parts of larger ones"))
     facts.append(("architecture", architecture(record.architecture)))
+    if record.architecture.is_headless or (record.architecture.score == 1 and record.architecture.unexpected):
+        loads = record.architecture.loads(record.source, record.note)
+        facts.append(("loaded by", f"modelscope summary {loads}"))
     if not record.has_stats:
         facts.append(("values", "not read, so not checked for NaN; --stats reads them"))
     counts = [(row.name, (row.nan_count or 0) + (row.inf_count or 0)) for row in record.tensors]
     if broken := [f"{name} ({n:,})" for name, n in counts if n]:
-        facts.append(("values", f"NaN or infinite in {counted(len(broken), 'tensor')}: {_listed(broken)}"))
+        facts.append(("values", f"NaN or infinite in {counted(len(broken), 'tensor')}: {some(broken, 8)}"))
     if record.note:
         facts.append(("state dict", record.note))
     if record.beside:
-        facts.append(("also in it", _listed([f"{key}: {text}" for key, text in record.beside.items()])))
+        facts.append(("also in it", some([f"{key}: {text}" for key, text in record.beside.items()], 8)))
     if record.metadata:
-        facts.append(("metadata", _listed([f"{k}={_cut(v)}" for k, v in record.metadata.items()])))
+        facts.append(("metadata", some([f"{k}={_cut(v)}" for k, v in record.metadata.items()], 8)))
     return (*facts, *(safety_facts(record.safety) if record.safety else ()))
 
 
@@ -181,16 +184,9 @@ def architecture(identified: Identified) -> str:
     none = "unknown: not that of a torchvision or timm model"
     if not identified.nearest or identified.score < 0.5:
         return none
-    parts = [
-        f"{kind} {_listed(list(map(_cut, names)), 3)}" for kind, names in identified.differences().items()
-    ]
-    return (
-        f"{none}; nearest is {identified.nearest} ({numbers.percent(identified.score)}): {', '.join(parts)}"
-    )
-
-
-def _listed(texts: list[str], most: int = 8) -> str:
-    return ", ".join(texts[:most]) + (f", {len(texts) - most} more" if len(texts) > most else "")
+    if identified.is_headless:
+        return f"nearly that of {identified.words()}"
+    return f"{none}; nearest is {identified.words()} ({numbers.percent(identified.score)} fit)"
 
 
 def _cut(text: str) -> str:
