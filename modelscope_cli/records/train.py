@@ -126,7 +126,7 @@ class Suggestion:
 
     Attributes:
         steepest: where the smoothed loss falls fastest over the logarithm of the rate.
-        valley: the middle of the longest valley.
+        valley: the middle of the longest valley, but no more than `minimum`.
         minimum: a tenth of the rate with the lowest smoothed loss.
     """
 
@@ -147,8 +147,8 @@ class RangeTest:
         lr, loss, smoothed: of every step; a loss is None where it was not finite.
         stopped: why the sweep ended, in words.
         fall: the largest fall of the smoothed loss where suggestions are looked for.
-        noise: the largest fall that counts as noise, at least 1 % of the first loss; without a larger one there is
-            no suggestion.
+        noise: the largest fall that counts as noise, at least 1 % of the first loss, or as memorising: so far it
+            falls with labels at random, where images come again. Without a larger one there is no suggestion.
     """
 
     lr: tuple[float, ...]

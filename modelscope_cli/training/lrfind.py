@@ -1,12 +1,14 @@
 """`lrfind`: suggest a learning rate by a range test of a copy of the model."""
 
 import math
+import zlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Unpack
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.request import Model, seed_of
@@ -22,6 +24,7 @@ from modelscope_cli.training.runner import Callback, LabelledBatch, LossFunction
 
 _SMOOTHING = 0.9  # weight of the past in the smoothed loss
 _DIVERGED = 4.0  # times the lowest smoothed loss
+_APART = 2.0  # times the noise, or a third of the fall: 1 of 43 sweeps with labels at random differed by more
 _LEAST_FALL = 0.01  # of the first loss: a net without gradients can be steadier than its noise
 
 
@@ -90,23 +93,42 @@ def find_lr(
     if runner.interrupted_at is not None:
         sweep.stopped = f"Ctrl-C after {counted(runner.step, 'step')}"
     n = len(sweep.smoothed)
-    rates, judged = sweep.judged()
-    fall, noise = largest_fall(judged), noise_of(sweep.losses[:n])
+    rates, whole = sweep.judged()
+    noise = noise_of(sweep.losses[:n])
+    judged = steady(whole, noise)
+    fall = largest_fall(judged)
     non_finite = (None,) * (len(sweep.losses) - n)
     return RangeTest(
         lr=tuple(sweep.lr),
         loss=(*sweep.losses[:n], *non_finite),
         smoothed=(*sweep.smoothed, *non_finite),
-        suggestion=suggest(rates, judged) if fall > noise else Suggestion(None, None, None),
+        suggestion=suggest(rates[: len(judged)], judged) if fall > noise else Suggestion(None, None, None),
         stopped=sweep.stopped,
         fall=fall,
         noise=noise,
     )
 
 
+def steady(smoothed: Sequence[float], noise: float) -> Sequence[float]:
+    """Return a curve up to where it rises by more than noise, above its start: what follows is no descent."""
+    for n, (value, low) in enumerate(zip(smoothed, accumulate(smoothed, min), strict=True)):
+        if value - low > max(noise, smoothed[0] - low):
+            return smoothed[:n]
+    return smoothed
+
+
 def largest_fall(values: Sequence[float]) -> float:
-    """Return the largest difference between a value and a later one; 0 if they only rise."""
-    return max((high - low for high, low in zip(accumulate(values, max), values, strict=True)), default=0.0)
+    """Return how far a curve falls below its first value; 0 if it only rises."""
+    return max(values[0] - min(values), 0.0) if values else 0.0
+
+
+def beside(test: RangeTest, other: RangeTest) -> RangeTest:
+    """Return a test with a fall as noise that labels at random explain, and without a suggestion if they do."""
+    curve, others = ([loss for loss in one.smoothed if loss is not None] for one in (test, other))
+    down = curve[: curve.index(min(curve)) + 1]
+    gap = max(low - loss for loss, low in zip(down, accumulate(others, min), strict=False))
+    noise = max(test.noise, test.fall - gap + max(_APART * test.noise, test.fall / 3))
+    return test if test.fall > noise else replace(test, noise=noise, suggestion=Suggestion(None, None, None))
 
 
 def noise_of(losses: Sequence[float]) -> float:
@@ -127,15 +149,15 @@ def suggest(lr: Sequence[float], smoothed: Sequence[float]) -> Suggestion:
     Args:
         lr: ascending. smoothed: finite, of the same length.
 
-    The definitions of fastai's `lr_find`, with two exceptions: the steepest fall is before the minimum, and no
-    index is below 0.
+    The definitions of fastai's `lr_find`, with three exceptions: the steepest fall is before the minimum, no
+    index is below 0, and the valley is no more than a tenth of the rate of the minimum.
     """
     if len(smoothed) < 3 or min(smoothed[1:]) >= smoothed[0]:
         return Suggestion(None, None, None)
     low = min(range(len(smoothed)), key=smoothed.__getitem__)
     slopes = [(smoothed[i + 1] - smoothed[i]) / (math.log(lr[i + 1]) - math.log(lr[i])) for i in range(low)]
     steepest = min(range(low), key=slopes.__getitem__)
-    return Suggestion(lr[steepest], lr[_valley(smoothed)], lr[low] / 10)
+    return Suggestion(lr[steepest], min(lr[_valley(smoothed)], lr[low] / 10), lr[low] / 10)
 
 
 def _valley(losses: Sequence[float]) -> int:
@@ -204,16 +226,28 @@ def lrfind(
         source = open_data(data, loaders, pictures, size, request.seed)
         classifier = open_classifier(model, weights, keywords, source, request, progress)
         net, place = classifier.loaded.module, classifier.place
-        with counting(progress, "steps", steps) as advance, forward_of(net, source, request.seed) as forward:
-            test = find_lr(
-                net,
-                make_optimizer(trainable(net), request),
-                source.batches(batch, request.seed),
-                classification_loss(source.n_classes),
-                LrSweep(low, high, steps),
-                [to_place(place), On("after_step", lambda run: advance())],
-                forward,
-            )
+        start = {name: value.clone() for name, value in net.state_dict().items()}
+        batches, labels, ends = source.batches(batch, request.seed), list[Tensor](), [steps]
+
+        def sweep(log: LrSweep, *parts: Callback) -> RangeTest:
+            net.load_state_dict(start)
+            optimizer, loss = make_optimizer(trainable(net), request), classification_loss(source.n_classes)
+            shown, running = counting(progress, "steps", steps), forward_of(net, source, request.seed)
+            with shown as advance, running as forward:
+                parts = (*parts, to_place(place), On("after_step", lambda run: advance()))
+                return find_lr(net, optimizer, batches, loss, log, parts, forward)
+
+        def relabel(run: Runner) -> None:
+            rows = run.inputs.cpu().flatten(1).view(torch.uint8).numpy()
+            pool = torch.cat(labels)
+            run.targets = pool[[zlib.crc32(row) % len(pool) for row in rows]]
+
+        log, other = LrSweep(low, high, steps), LrSweep(low, high, steps)
+        see, end = (lambda run: labels.append(run.targets.cpu())), (lambda run: ends.append(run.step))
+        test = sweep(log, On("begin_batch", see), On("after_epoch", end))
+        new = log.judged()[1][: max(min(ends) - steps // 10, 0)]  # before any image came again
+        if test.suggestion.valley is not None and largest_fall(steady(new, test.noise)) <= test.noise:
+            test = beside(test, sweep(other, On("begin_batch", relabel)))
         return LrfindRecord(
             run=classifier.run("lrfind", source, request.seed, invoked, progress),
             **vars(test),

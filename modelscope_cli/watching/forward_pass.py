@@ -2,7 +2,7 @@
 
 import functools
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.torch_private import has_compiled, insert_mode, left_alone_by_compiler, remove_mode
+from modelscope_cli.watching.custom_optimizers import graph_leaves
 from modelscope_cli.watching.model_registry import CallKey, WatchedModel
 from modelscope_cli.watching.steps import is_running
 
@@ -144,24 +145,10 @@ def is_criterion(module: nn.Module, output: Any) -> bool:
     tensors = [tensor for _, tensor in tensors_in(output)]
     if not tensors or any(tensor.ndim for tensor in tensors):
         return False
-    is_head = any(parameter.requires_grad for child in module.children() for parameter in child.parameters())
-    return not is_head and any(_is_made_of_others(tensor, module) for tensor in tensors)
-
-
-def _is_made_of_others(loss: Tensor, module: nn.Module) -> bool:
-    """Tell whether a loss depends on parameters of other modules."""
-    ids = {id(parameter) for parameter in module.parameters()}
-    nodes = deque([loss.grad_fn] if loss.grad_fn is not None else [])
-    visited = set(nodes)
-    while nodes:
-        node = nodes.popleft()
-        leaf = getattr(node, "variable", None)
-        if isinstance(leaf, nn.Parameter) and id(leaf) not in ids:
-            return True
-        inputs = {other for other, _ in node.next_functions if other is not None} - visited
-        visited |= inputs
-        nodes.extend(inputs)
-    return False
+    if any(parameter.requires_grad for child in module.children() for parameter in child.parameters()):
+        return False  # a head
+    own, leaves = set(map(id, module.parameters())), (leaf for one in tensors for leaf in graph_leaves(one))
+    return any(isinstance(leaf, nn.Parameter) and id(leaf) not in own for leaf in leaves)
 
 
 _ACTIVATIONS = """celu elu gelu glu hardsigmoid hardswish hardtanh leaky_relu log_softmax logsigmoid mish prelu relu

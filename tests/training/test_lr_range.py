@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tolerance import close
 from torch import nn
 
+import modelscope_cli
 from modelscope_cli.training.lrfind import LrSweep, find_lr, largest_fall, noise_of, suggest
 from modelscope_cli.training.runner import Callback
 
@@ -109,7 +110,8 @@ def test_suggestions_are_those_of_fastai(losses):
         return
     # fastai's index can be -1, the last step, on a valley of two steps at the start.
     valley, _ = schedule.valley(rates.tolist(), losses, 100)
-    assert found.valley == (RATES[0] if losses[1] < losses[0] and valley == rates[-1] else valley)
+    fastais = RATES[0] if losses[1] < losses[0] and valley == rates[-1] else valley
+    assert found.valley == min(fastais, found.minimum)
     assert found.minimum == close(schedule.minimum(rates, curve, 100)[0])
     low = losses.index(min(losses))
     assert found.steepest == schedule.steep(rates[: low + 1], curve[: low + 1], 100)[0]
@@ -155,7 +157,7 @@ def test_a_curve_of_noise_alone_is_flat(kind, n):
     random = np.random.default_rng(7)
     curves = [swept((9 + KINDS[kind](random, n)).tolist()) for _ in range(100)]
     assert sum(fall > noise for fall, noise in curves) <= 4
-    assert sum(fall > noise / 4 for fall, noise in curves) >= 50  # as the bound is near the noise
+    assert sum(fall > noise / 8 for fall, noise in curves) >= 50  # as the bound is near the noise
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.2, 0.4])
@@ -174,6 +176,20 @@ def test_a_steady_fall_of_less_than_a_hundredth_is_flat(fall, is_flat):
         assert (found <= noise) == is_flat
 
 
+def test_labels_that_can_only_be_memorised_give_no_suggestion():
+    """The same images come again and again: their labels are a function of the images, or drawn."""
+    generator = torch.Generator().manual_seed(0)
+    x, weights = torch.randn(192, 12, generator=generator), torch.randn(12, 8, generator=generator)
+    for labels, is_learnt in (((x @ weights).argmax(1), True), (torch.arange(192) % 8, False)):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(12, 64), nn.ReLU(), nn.Linear(64, 8))
+        found = modelscope_cli.lrfind(
+            model, [(x[at : at + 32], labels[at : at + 32]) for at in range(0, 192, 32)]
+        )
+        assert (found.suggestion.recommended is not None) == is_learnt
+        assert is_learnt or "memorising" in str(found)
+
+
 def test_labels_that_are_drawn_give_a_flat_curve_without_a_suggestion():
     model, optimizer, batches = small()
     drawn = [
@@ -181,7 +197,7 @@ def test_labels_that_are_drawn_give_a_flat_curve_without_a_suggestion():
         for i, (inputs, _) in enumerate(batches)
     ]
     flat = find_lr(model, optimizer, drawn, F.cross_entropy, LrSweep(1e-6, 1e-2, 40))
-    assert 0 < flat.fall <= flat.noise
+    assert 0 <= flat.fall <= flat.noise
     assert flat.suggestion.recommended is None
     model, optimizer, batches = small()
     found = find_lr(model, optimizer, batches, F.cross_entropy, LrSweep(1e-4, 1, 100))

@@ -6,7 +6,7 @@ from modelscope_cli.report.sheet import Column, Sheet, figure
 
 WAYS = {
     "steepest": "where the loss falls fastest over log lr",
-    "valley": "middle of the longest descent (recommended)",
+    "valley": "middle of the longest descent, at most `minimum` (recommended)",
     "minimum": "a tenth of the rate with the lowest loss",
 }
 
@@ -39,7 +39,9 @@ def answer(record: LrfindRecord) -> str:
     if lr is None:
         return f"No learning rate to suggest: {_why_none(record)}"
     span = f"{record.lr[0]:.3g} to {record.lr[-1]:.3g}"
-    words = f"Learning rate {rate(lr)}: the middle of the longest descent of the loss; {span} were tried"
+    is_capped = lr == record.suggestion.minimum
+    why = WAYS["minimum"] if is_capped else "the middle of the longest descent of the loss"
+    words = f"Learning rate {rate(lr)}: {why}; {span} were tried"
     first = next((value for value in record.smoothed if value), None)
     if first and record.fall < _SLIGHT * first:
         words += f"; it fell by only {numbers.percent(record.fall / first)}: give more --steps to be surer"
@@ -50,7 +52,7 @@ def _why_none(record: LrfindRecord) -> str:
     if not record.fall:
         return "the loss never fell between the first tenth of the sweep and its last five steps"
     fall, noise = numbers.number(record.fall), numbers.number(record.noise)
-    return f"the smoothed loss falls by at most {fall}, and a fall of up to {noise} counts as noise"
+    return f"the smoothed loss falls by at most {fall}, and a fall of up to {noise} counts as noise or memorising"
 
 
 def rate(lr: float) -> str:
