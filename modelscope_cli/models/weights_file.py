@@ -3,6 +3,7 @@
 import mimetypes
 import os
 from pathlib import Path
+from zipfile import is_zipfile
 
 from modelscope_cli.checkpoints.entries import TORCH_EXPORT, TORCH_SCRIPT
 from modelscope_cli.checkpoints.file_type import foreign_model, is_checkpoint_name
@@ -33,6 +34,14 @@ def is_weights_file(typed: str) -> bool:
         return False
     is_program = contents.format in (TORCH_SCRIPT, TORCH_EXPORT)
     return is_program or any(tensor.name.rpartition(".")[2] in _PARTS for tensor in contents.tensors)
+
+
+def is_script(typed: str) -> bool:
+    """Tell whether a file is an archive of TorchScript, whatever its suffix."""
+    try:
+        return is_zipfile(typed) and read_contents(Path(typed)).format == TORCH_SCRIPT
+    except ModelscopeError:
+        return False
 
 
 def is_model_file(typed: str) -> bool:

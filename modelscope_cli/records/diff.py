@@ -11,7 +11,9 @@ from modelscope_cli.records.run import ModelInfo, Record, Shape
 
 BY_WEIGHTS = "weights, shape and value, in execution order, as most names differ"
 """How the layers of two models with other names are matched."""
-FOLDING = 1e-5  # relative to the largest value, or of the relative L2: what folding a norm rounds in float32
+FOLDING = (
+    1e-5  # relative to the largest value, or of the relative L2: what a layer or folding rounds in float32
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,8 @@ class LayerDifference(Difference):
 
     `matched` says how its value was found in a B that is a program, or why it was not; None for by name alone.
     `rounding` is the relative L2 by which rounding alone changes this output of A, where the row counts as the same
-    because of it; else None.
+    because of it; else None. `own` is the relative L2 that the layer adds itself: how far it is from A's where both
+    get what enters it in B, on the first batch; None where B computes the same, or has no value for it.
     """
 
     type: str
@@ -81,6 +84,7 @@ class LayerDifference(Difference):
     output: str
     matched: str | None = None
     rounding: float | None = None
+    own: float | None = None
 
     @property
     def key(self) -> tuple[str, int, str]:
@@ -222,6 +226,8 @@ class DiffRecord(Record):
         matched_by: for a B that is a program, or that names its layers otherwise, by what layers were matched; else
             None.
         causes: why B gives other results; also where they are within the tolerance. Empty where none was shown.
+        rounded: the dtype of half precision in which a side runs, or to which all weights of A are rounded in B,
+            and whose rounding the tolerance allows; else None.
         labels_changed: how many images have another highest output in B; None without images or classes.
         changed_predictions: these images. `ties`: in how many images several classes share the highest score of B.
         accuracy: of both; None where the folders of the images are not the classes.
@@ -248,6 +254,7 @@ class DiffRecord(Record):
     changed_predictions: tuple[ChangedPrediction, ...] = ()
     sizes: tuple[tuple[int, int], ...] = ()
     ties: int = 0
+    rounded: str | None = None
     accuracy: DiffAccuracy | None = None
 
     @property

@@ -28,7 +28,7 @@ def test_a_module_and_itself_under_another_setting_is_a_copy(unchanged):
     model = tiny_resnet()
     x = torch.rand(2, 3, 64, 64)
     check = unchanged(model)
-    assert ms.diff(model, None, x, b_dtype="bfloat16").tolerance == 1.6e-2
+    assert ms.diff(model, None, x, b_dtype="bfloat16").tolerance == pytest.approx(4 * 2**-8 * 23**0.5)
     assert ms.diff(model, model, x, b_mode="train").first_divergence == "bn"
     assert ms.diff(model, None, x, b_seed=3).is_same  # there is no dropout to see it
     n_floats = sum(tensor.is_floating_point() for tensor in model.state_dict().values())

@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distance, traits
@@ -146,6 +147,7 @@ def diff_activations(
     layers: tuple[str, ...] = (),
     exclude: tuple[str, ...] = (),
     is_whole_only: bool = False,
+    is_forced: bool = False,
     see: Callable[[Tensor, Tensor, Batch], None] = lambda a, b, batch: None,
     track: Callable[[Iterable[Batch]], Iterator[Batch]] = iter,
 ) -> Activations:
@@ -160,6 +162,7 @@ def diff_activations(
         tolerance: on the relative L2 over all batches.
         layers, exclude: patterns; without any, the innermost layers and the models themselves.
         is_whole_only: whether to compare nothing but the main output of both, for models with other layers.
+        is_forced: whether A goes on with B's value after each comparison, so that a row is what the layer adds.
         see: is given the outputs of both models for every batch.
 
     A B that is a program is first run once after A, to find the value of every output. The patterns have no part
@@ -184,10 +187,16 @@ def diff_activations(
                     _add(rows, x, y, matching)
                     if x and y and not x.call.name:
                         see(x.tensor, y.tensor, batch)
+                    if is_forced and x and y and x.tensor.shape == y.tensor.shape:
+                        with torch.inference_mode(), suppress(RuntimeError):  # a tensor that overlaps itself
+                            x.tensor.copy_(y.tensor)
                     del x, y
             for row in rows.values():
                 row.settle()
     examined = tuple(row.finish(tolerance) for row in rows.values())
+    if b.loaded.info.class_name == "ExportedProgram":  # the exporter leaves out what has no effect
+        kept = [dataclasses.replace(row, status="not tested") for row in examined]
+        examined = tuple(x if y.status == "removed" else y for x, y in zip(kept, examined, strict=True))
     if layers and b.program is None and all(row.status in ("added", "removed") for row in examined):
         message = f"no layer of --layer '{layers[0]}' has the same name in A and in B"
         raise CannotRunError(message, "leave out --layer")

@@ -5,8 +5,6 @@ again with one thing changed, such as another epsilon: what makes it give B's va
 """
 
 import itertools
-import os
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -281,8 +279,6 @@ def _argument(changed: Changed, kind: str, layer: str, where: str) -> Cause:
 
 # Weights
 
-_EVERY_TENSOR = "without images, diff compares every tensor"
-
 
 def _shapes(a: Side, b: Side) -> Iterator[Cause]:
     """The first parameter whose shape differs in B, beyond a transpose and axes of size 1."""
@@ -297,9 +293,9 @@ def _shapes(a: Side, b: Side) -> Iterator[Cause]:
             continue
         sizes = ["x".join(map(str, one.shape)) for one in (tensor, found)]
         text = f"{name} is {sizes[0]} in A and {sizes[1]} in B"
-        hint = EXPORT_AGAIN if b.program is not None else "give A and B one architecture"
         is_head = name == last and tensor.shape[1:] == found.shape[1:]
-        yield Cause("weights", layer_of(name), text + ": a different number of classes" * is_head, hint)
+        text += ": a different number of classes" * is_head
+        yield Cause("weights", layer_of(name), text, EXPORT_AGAIN)
         return
 
 
@@ -312,11 +308,11 @@ def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
     if not evidence.modules:
         return
     name, module = evidence.modules[0]
-    hint = EXPORT_AGAIN if b.program is not None else _EVERY_TENSOR
+    hint = EXPORT_AGAIN
     for own, tensor in itertools.chain(module.named_parameters(), module.named_buffers()):
         other = _counterpart(f"{name}.{own}", tensor, stored)
         cause = None if other is None else differing(name, f"{name}.{own}", tensor, other, hint)
-        if cause is not None and (several := _several_weights(a, b, stored, cause)):
+        if cause is not None and cause.kind == "cast" and (several := _several_casts(a, stored)):
             yield several
             return
         if cause is not None:
@@ -324,30 +320,16 @@ def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
             hint = ""  # once
 
 
-def _several_weights(a: Side, b: Side, stored: Stored, first: Cause) -> Cause | None:
-    """Return how many weights are rounded in B, or differ and where most.
-
-    None for one, unless `first`, the cause in the layer, is about running statistics, which follow from weights.
-    """
+def _several_casts(a: Side, stored: Stored) -> Cause | None:
+    """Return how many weights are rounded in B; None for one."""
     own = [(name, one) for name, one in a.loaded.module.named_parameters() if one.ndim > 1]
-    both = [(name, one, other) for name, one in own if (other := stored.get(name)) is not None]
-    causes = [(cause, *pair) for pair in both if (cause := differing("", *pair)) is not None]
-    found = [pair for pair in causes if pair[0].kind == first.kind]
-    is_cast = first.kind == "cast"
-    is_statistic = first.message.partition(" differs")[0].endswith(("running_mean", "running_var"))
-    if (len(found) < 2 and not (found and is_statistic)) or (b.program is not None and not is_cast):
+    both = ((name, one, other) for name, one in own if (other := stored.get(name)) is not None)
+    causes = [cause for one in both if (cause := differing("", *one)) is not None and cause.kind == "cast"]
+    if len(causes) < 2:
         return None
-    which = f"all {len(found)}" if len(found) == len(own) else f"{len(found)} of {len(own)}"
-    if is_cast:
-        name, _, what = found[0][0].message.partition(" is ")
-        which += f" weights are {what}" + f", the first {name}" * (len(found) < len(own))
-        return Cause("cast", None, which, "keep them in float32 in B")
-    most = sorted(((apart(other, one), name) for _, name, one, other in found), reverse=True)
-    named = ", ".join(f"{name} (relative L2 {gap:.2g})" for gap, name in most[:3])
-    files = [side.loaded.info.weights.resolved for side in (a, b)]
-    line = f"{shlex.join(('modelscope', 'diff', *files))}  # compares every tensor"
-    hint = line if all(map(os.path.isfile, files)) else _EVERY_TENSOR
-    return Cause("weights", None, f"{which} weights differ, most {named}", hint)
+    which = f"all {len(own)}" if len(causes) == len(own) else f"{len(causes)} of {len(own)}"
+    message = f"{which} weights are {causes[0].message.partition(' is ')[2]}"
+    return Cause("cast", None, message, "keep them in float32 in B")
 
 
 def _stored_weights(a: Side, b: Side, matching: Matching) -> Iterator[Cause]:

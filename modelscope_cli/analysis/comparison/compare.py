@@ -1,6 +1,8 @@
 """Comparison of two sides: their weights, or the outputs of their layers on the same input."""
 
 import dataclasses
+import math
+import os
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,12 +18,12 @@ from modelscope_cli.analysis.comparison.distance import sum_up, to_distance, tra
 from modelscope_cli.analysis.comparison.evidence import alone_different, within_rounding
 from modelscope_cli.analysis.comparison.folding import EXPORT_AGAIN, StoredFold, find_folds
 from modelscope_cli.analysis.comparison.matching import Key
-from modelscope_cli.analysis.comparison.moved import by_value, find_moved
+from modelscope_cli.analysis.comparison.moved import by_value
 from modelscope_cli.analysis.comparison.precision import precision_causes
 from modelscope_cli.analysis.comparison.predictions import Predictions
 from modelscope_cli.analysis.comparison.programs import LayersInOrder, program_of
-from modelscope_cli.analysis.comparison.relation import relations
-from modelscope_cli.analysis.comparison.request import Patterns, Source, choose_tolerance, refuse_given
+from modelscope_cli.analysis.comparison.relation import relations, rounding_of
+from modelscope_cli.analysis.comparison.request import HALF, Patterns, Source, choose_tolerance, refuse_given
 from modelscope_cli.analysis.comparison.sides import (
     describe,
     is_quantised,
@@ -32,6 +34,7 @@ from modelscope_cli.analysis.comparison.sides import (
 from modelscope_cli.analysis.subject import by_image, first_of, tell_of_images
 from modelscope_cli.analysis.weights.weights import select_names
 from modelscope_cli.errors import CannotRunError, refuse_failed_device
+from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.onnx_net import OnnxNet
@@ -223,9 +226,12 @@ class ModelComparison:
             side_b = replace(side_b, program=LayersInOrder(loaded[1].module, side_b.seed, twins))
         is_whole_only = is_other and not is_renamed
         are_quantised = any(is_quantised(model.module) for model in loaded)
+        has_states = program is None and not (is_whole_only or are_quantised)
+        told, rounded = _of_states(*loaded) if has_states else ((), None)
         tolerance, reason = choose_tolerance(
             self.tolerance,
-            [dtype_name(model.dtype) for model in loaded],
+            dtypes := [*(dtype_name(model.dtype) for model in loaded), *([rounded] if rounded else [])],
+            n_layers=(n_layers := _size(loaded[0].module)[0]),
             has_other_kernels=program is not None
             or is_other
             or loaded[1].info.class_name == "ExportedProgram",
@@ -253,10 +259,12 @@ class ModelComparison:
         if program is None and loaded[0].dtype != loaded[1].dtype and not is_meant:
             causes = tuple(precision_causes(side_a, side_b, diff.rows, first, tolerance))
         elif not is_meant:
-            moved, related = _moved(*(model.module for model in loaded)) if program is None else ([], {})
-            layers = {*map(layer_of, related)}
             found = find_causes(side_a, side_b, diff.examined, diff.matching, first, tolerance, values)
-            causes = (*moved, *(one for one in found if one.layer not in layers))
+            causes = (*told, *(one for one in found if not told or one.kind not in ("weights", "cast")))
+        rows = diff.rows if is_whole_only else _with_own(diff, side_a, side_b, first_of(inputs, loaded[0]))
+        rounded = next((one for one in HALF[::-1] if one in dtypes and self.tolerance is None), None)
+        if rounded and not causes and any(row.status == "changed" for row in rows):
+            causes = (_of_rounding(rows, rounded, tolerance, tolerance / math.sqrt(n_layers)),)
         warnings = (*loaded[0].warnings, *loaded[1].warnings, *tell_of_images(inputs, self.progress))
         are_images = predictions.are_of_classes and inputs.info.source == "image"
         rule = program.rule if program else LayersInOrder.rule if is_renamed else None
@@ -271,7 +279,8 @@ class ModelComparison:
             first_divergence=first_divergence(diff.rows),
             totals=count_up(diff.rows),
             images=inputs.n_images,
-            layers=diff.rows,
+            layers=rows,
+            rounded=rounded,
             causes=causes,
             matched_by=rule,
             labels_changed=len(predictions.changed) if are_images else None,
@@ -335,12 +344,40 @@ def _refuse_outputs(row: LayerDifference, b: LoadedModel, files: Sequence[str]) 
     raise CannotRunError(f"A has {ours} and B {theirs}: the outputs cannot be compared", hint)
 
 
-def _moved(*modules: nn.Module) -> tuple[list[Cause], dict[str, str]]:
+def _with_own(diff: Activations, a: Side, b: Side, batch: Batch) -> tuple[LayerDifference, ...]:
+    """Return the rows with what each layer adds itself: A goes on with B's value after every layer."""
+    if all((row.rel_l2 or 1.0) <= FOLDING for row in diff.rows if row.differing):
+        return diff.rows
+    alone = diff_activations(a, b, [batch], 0.0, is_forced=True).examined
+    own = {row.key: math.inf if row.nonfinite else row.rel_l2 for row in alone if row.differing and row.name}
+    return tuple(replace(row, own=own.get(row.key)) for row in diff.rows)
+
+
+def _of_rounding(rows: Sequence[LayerDifference], dtype: str, whole: float, of_one: float) -> Cause:
+    """Return whether the rounding of each layer explains a difference that has no other cause."""
+    message = f"more than {dtype} explains (a relative L2 of {whole:.2g}, of one layer {of_one:.2g})"
+    if max(row.own or 0.0 for row in rows) <= of_one:
+        message = f"each layer is within what {dtype} gives ({of_one:.2g}), but the model amplifies it"
+    return Cause("rounding", None, message, "")
+
+
+def _of_states(*models: LoadedModel) -> tuple[tuple[Cause, ...], str | None]:
+    """Return what became of the weights of A in B, and the dtype to which all of them are rounded there."""
     a, b = (
-        {name: one for name, one in module.state_dict().items() if isinstance(one, Tensor)}
-        for module in modules
+        {name: one for name, one in model.module.state_dict().items() if isinstance(one, Tensor)}
+        for model in models
     )
-    return find_moved(diff_tensors(a, b)[0], a, b)
+    rows = diff_tensors(a, b)[0]
+    changed = [row for row in rows if row.status not in ("same", "renamed")]
+    if not changed or models[0].dtype != models[1].dtype:
+        return (), None
+    causes = tuple(relations(rows, a, b))[:_MOST_CAUSES]
+    files = [one.info.weights.resolved for one in models]
+    if causes and all(map(os.path.isfile, files)):
+        line = f"{shlex.join(('modelscope', 'diff', *files))}   compares every tensor"
+        causes = (*causes[:-1], replace(causes[-1], hint=causes[-1].hint or line))
+    text = rounding_of(changed, a, b) or ""
+    return causes, text.removesuffix(" in B") if text.endswith(" in B") else None
 
 
 def _size(module: nn.Module) -> tuple[int, int]:

@@ -114,7 +114,8 @@ def diff(
     if not is_run:
         reason = "needs a run, but there is no input"
         refuse_given({"--b-mode": b_mode}, reason, "--input-shape 1,3,224,224")
-    for side, other in ((a, b), (b, a)) if is_run else ():
+    given = [(a, b), (b, a), *((file and str(file), a) for file in (settings.checkpoint, checkpoint))]
+    for side, other in given if is_run else ():
         if isinstance(side, str):
             refuse_script(side, str(settings.checkpoint or (other if isinstance(other, str) else side)))
     sources = _sources(a, b, settings, of_b, model, keywords, is_run=is_run)

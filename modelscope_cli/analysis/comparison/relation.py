@@ -19,6 +19,10 @@ _WITHIN = "equal within the tolerance"
 _NOT_FINITE = "not compared, because of NaN or infinity"
 _CLOSE = "close to those of A: one is trained on from the other, or both from one start (cosine at least {low:.4g})"
 _UNRELATED = "unrelated to those of A (cosine at most {high:.4g})"
+# Of weights that are A's but for some values: what became of these
+_ZEROED = "those of A with {share} of the values set to zero, as of pruning"
+_TURNED = "those of A with the other sign in {share} of the values"
+_PARTLY = "those of A but for {share} of the values"
 _GRID = "the same as in A, rounded to a grid in B ({levels} distinct values"
 _N_AT_A_GLANCE = 512  # values that tell most weights that are not on a grid
 _ROUNDED = 2.0**-8  # relative L2 that rounding to bfloat16 stays below
@@ -59,7 +63,9 @@ def relations(
         yield Cause("input", layer_of(row.name), f"{row.name} is {sizes[0]} in A and {sizes[1]} in B", what)
     if rest := [row for row in paired if row not in reshaped]:
         alone = () if is_other else (removed, added)
-        yield Cause("backbone" if heads else "weights", None, _kinship(rest, alone, rows, places, a, b), "")
+        other = {layer_of(row.name) for row in rest if row.status in ("changed", "retyped")}
+        layer = other.pop() if len(other) == 1 else None
+        yield Cause("backbone" if heads else "weights", layer, _kinship(rest, alone, rows, places, a, b), "")
     status = {row.name: row.status for row in rows}
     moved = [row for row in rows if row.name.endswith(".running_var") and row.status == "changed"]
     if frozen := [row for row in moved if status.get(f"{layer_of(row.name)}.weight") == "same"]:
@@ -117,10 +123,12 @@ def _kinship(
     rest = [row for row in rows if row.status in ("changed", "retyped") and row.name not in names]
     kinds = ("equal", _WITHIN, *RELATIONS.values(), _CLOSE, _UNRELATED)
     groups: dict[str, list[TensorDifference]] = {kind: [] for kind in kinds}
-    rounded = _rounding(changed, a, b)
+    rounded = f"the same, rounded to {to}" if (to := rounding_of(changed, a, b)) else ""
     levels: list[int] = []
     for row in weights:
         relation = rounded if rounded and row in changed else places.get(row.name) or _relation(row)
+        if relation in (_CLOSE, _UNRELATED, _NOT_FINITE):
+            relation = _partly(row, a[row.name], b[row.b_name or row.name]) or relation
         if relation == _CLOSE and (grid := _levels(a[row.name], b[row.b_name or row.name])):
             levels.append(grid[0])
             relation = f"{_GRID}{grid[1]})"
@@ -132,8 +140,24 @@ def _kinship(
     n_batches = max(counters, default=(0, 0))
     if groups[_CLOSE] and any(n_batches):
         text += "; the norms counted {:,} batches in A and {:,} in B".format(*n_batches)
+    if len(groups[_CLOSE]) > 1:
+        most = sorted(groups[_CLOSE], key=lambda row: -(row.rel_l2 or 0.0))[:3]
+        text += f"; most {', '.join(f'{row.name} (relative L2 {row.rel_l2:.2g})' for row in most)}"
     others = f", {counted(len(rest), 'other tensor')} changed: {_span(rest)}" if rest and not changed else ""
     return text + others
+
+
+def _partly(row: TensorDifference, a: Tensor, b: Tensor) -> str | None:
+    """Return what became of some values of A; None where most are others. A part of one channel names that."""
+    a, b = plain_values(a).cpu().to(b.dtype), plain_values(b).cpu()
+    differ = a != b
+    if not b[differ].count_nonzero():
+        return _ZEROED
+    if 2 * (row.differing or 0) > (row.numel or 0):
+        return None
+    channels = differ.flatten(1).any(1).nonzero().flatten().tolist()
+    where = f", all in output channel {channels[0]}" * (len(channels) == 1)
+    return (_TURNED if torch.equal(a[differ], -b[differ]) else _PARTLY) + where
 
 
 def _levels(a: Tensor, b: Tensor) -> tuple[int, str] | None:
@@ -150,23 +174,27 @@ def _levels(a: Tensor, b: Tensor) -> tuple[int, str] | None:
             steps = ordered.diff(dim=1)
             n_levels = int((steps != 0).sum(1).max()) + 1
             n_equal = int(((steps == 0) & (ordered[:, 1:] != 0)).sum())  # beside zeros, as of pruning
-            if 1 < n_levels <= 256 and 20 * n_equal > b.count_nonzero() and bool((steps >= 0).all()):
+            if (
+                1 < n_levels <= 256
+                and 100 * n_equal > max(200, int(b.count_nonzero()))
+                and bool((steps >= 0).all())
+            ):
                 return n_levels, part
     return None
 
 
-def _rounding(
+def rounding_of(
     changed: Sequence[TensorDifference], a: Mapping[str, Tensor], b: Mapping[str, Tensor]
 ) -> str | None:
-    """Return which side has all changed weights of the other, rounded; folded ones are judged by distance."""
+    """Return to which dtype and in which side changed tensors are rounded; folded ones are judged by distance."""
     if not changed or any(row.rel_l2 is None or row.rel_l2 >= _ROUNDED for row in changed):
         return None
-    ordered = sorted(changed, key=lambda row: -(row.rel_l2 or 0.0))
+    ordered = sorted(changed, key=lambda row: -(row.numel or 0))
     pairs = [(a[row.name], b[row.b_name or row.name], row.matched) for row in ordered]
     for side, one in (("A", pairs[0][0]), ("B", pairs[0][1])):
         kind = getattr(torch, coarse(one) or dtype_name(one.dtype))
         if all(matched or torch.equal(x.to(kind), y.to(kind)) for x, y, matched in pairs):
-            return f"the same, rounded to {dtype_name(kind)} in {side}"
+            return f"{dtype_name(kind)} in {side}"
     return None
 
 
@@ -183,10 +211,12 @@ def _relation(row: TensorDifference) -> str:
 def _counted(group: Sequence[TensorDifference], n: int, relation: str, levels: Sequence[int]) -> str:
     cosines = [row.cosine or 0.0 for row in group]
     which = f"all {n} weights" if len(group) == n > 1 else f"{len(group)} of {counted(n, 'weight')}"
-    where = f": {_span(group)}" * (len(group) < n and relation in (_CLOSE, _UNRELATED))
+    is_named = len(group) < n and relation.startswith((_CLOSE, _UNRELATED, _TURNED, _PARTLY))
+    share = sum(row.differing or 0 for row in group) / max(sum(row.numel or 0 for row in group), 1)
     bounds = {"low": math.floor(min(cosines) * 1e4) / 1e4, "high": math.ceil(max(cosines) * 1e4) / 1e4}
     ends = " to ".join(dict.fromkeys(map(str, (min(levels), max(levels))))) if levels else ""
-    return f"{which} {'is' if len(group) == 1 else 'are'} {relation.format(**bounds, levels=ends)}{where}"
+    text = relation.format(**bounds, levels=ends, share=f"{100 * share:.2g} %")
+    return f"{which} {'is' if len(group) == 1 else 'are'} {text}" + f": {_span(group)}" * is_named
 
 
 def _span(rows: Sequence[TensorDifference]) -> str:

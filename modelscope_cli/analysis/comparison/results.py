@@ -16,6 +16,7 @@ from os import PathLike
 from statistics import fmean
 from typing import Any
 
+from modelscope_cli.analysis.comparison.request import rounding_at
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.diff import (
     Cause,
@@ -33,15 +34,6 @@ from modelscope_cli.records.stats import ActivationStats, InputStats, StatsRecor
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.rules.training.progress import accuracy_of, course_of, late_loss, noise_deviation
 
-# The relative L2 by which other kernels may change the output of the first layer: 48 roundoffs, measured between
-# the widest and the plainest kernels of a CPU on 22 architectures with random weights, where the worst was at 19;
-# four in half precision, where sums are made in float32 and rounded once.
-_ROUNDING = {
-    "float64": 48 * 2.0**-53,
-    "float32": 48 * 2.0**-24,
-    "float16": 4 * 2.0**-11,
-    "bfloat16": 4 * 2.0**-8,
-}
 _SURE, _APART, _FEWEST = 2.0, 4.0, 5  # standard errors, of an end and of losses; losses that are averaged
 
 
@@ -92,18 +84,6 @@ def _result(side: Any) -> Any:
 
 def _name(side: Any) -> str:
     return side.run.model.name if isinstance(side, Record) else str(side)
-
-
-def rounding_at(order: int, *dtypes: str) -> float:
-    """Return the relative L2 by which other kernels may change the output of a layer.
-
-    The errors of the layers before it add up like those of a random walk, so it grows with the root of how many.
-
-    Args:
-        order: the layer's place in the execution, from 1.
-        dtypes: of which the coarsest counts.
-    """
-    return max(_ROUNDING.get(dtype, _ROUNDING["float32"]) for dtype in dtypes) * math.sqrt(max(order, 1))
 
 
 def unit_of(row: ActivationStats | InputStats, key: str, value: float, rounding: float) -> float:

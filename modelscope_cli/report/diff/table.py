@@ -3,8 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
-from operator import itemgetter
 from statistics import median
 from typing import Any
 
@@ -24,7 +22,6 @@ from modelscope_cli.report.sheet import MOST_ROWS, Column, Sheet, field_columns
 
 _ALIKE = ("same", "not tested", "folded")  # rows that show no difference
 _OUTCOMES = ("verdict", "loss", "evaluation")  # settings of two trainings that are what became of them
-_JUMP = 3.0  # times the largest relative L2 before a layer; a batch norm alone doubles it
 _CHANCE = 0.05  # p-value of the difference of two accuracies, above which it may be chance
 
 
@@ -69,19 +66,54 @@ def verdict(record: DiffRecord, most: int = 10) -> str:
 
 
 def answer(record: DiffRecord) -> str:
-    """Return whether A and B are the same, and where they differ first or most."""
-    if record.is_same:
-        return f"No difference: {_totals(record)} within a {_tolerance(record).partition(' (')[0]}"
+    """Return whether A and B are the same, why and where they differ, and what becomes of the predictions."""
+    totals, n = record.totals, record.images or 0
     if record.outcome == "not tested":
-        what = "the output" if record.totals.same else "any layer"
+        what = "the output" if totals.same else "any layer"
         return f"Not tested: B has no value for {what} of A; {_totals(record)}"
-    causes = [("", cause.message) for cause in record.causes[:2] if record.layers is None]
-    facts = [
-        *_accuracy(record),
-        ("labels", _labels(record)) if record.sizes and record.images else ("", _totals(record)),
-        *(fact for fact in _worst(record) if fact[1] != "none"),
-    ]
-    return "Different: " + "; ".join(": ".join(filter(None, fact)) for fact in (*causes, *facts))
+    predictions = "the same prediction" + f" for all {n} images" * (n > 1)
+    if record.labels_changed:
+        predictions = f"the prediction changes for {record.labels_changed} of {counted(n, 'image')}"
+    if record.accuracy is not None:
+        a, b = (numbers.percent(one.value) for one in (record.accuracy.a, record.accuracy.b))
+        predictions += f" (accuracy {a} in A, {b} in B)" if a != b else f" (accuracy {a})"
+    ending = [_own(record), predictions * (record.labels_changed is not None)]
+    if record.is_same:
+        return "; ".join(filter(None, (*_alike(record), *ending)))
+    if record.tensors is not None and totals.renamed + totals.same == len(record.rows):
+        names = (f"'{one.prefix}' in A is '{one.b_prefix}' in B" for one in record.renamings)
+        return "; ".join((f"The same values under other names: {_totals(record)}", *names))
+    causes = [cause.message for cause in record.causes[: 1 if record.layers is not None else 2]]
+    is_told = ending[0] or (causes and record.layers is None)
+    where = [": ".join(fact) for fact in _worst(record) if fact[1] != "none" and not is_told]
+    return "Different: " + ("; ".join(filter(None, (*causes, *where, *ending))) or _totals(record))
+
+
+def _alike(record: DiffRecord) -> Iterator[str]:
+    """Yield in which sense A and B are the same, and what was not compared."""
+    differing = [row for row in record.rows if row.differing]
+    within = _tolerance(record) if record.totals.folded == 0 else f"relative L2 of {FOLDING:g}"
+    is_exact = record.figures is None and not differing
+    how = "no bit differs" if is_exact else f"within a {within.partition(' (')[0]}"
+    if record.rounded is not None and differing:
+        most = _describe(max(differing, key=lambda row: row.rel_l2 or 0.0))
+        yield f"No difference beyond what {record.rounded} gives ({record.tolerance:.2g}): at most {most}"
+        yield from (cause.message for cause in record.causes[:1])
+    else:
+        yield f"No difference: {_totals(record)}, {how}"
+    if record.tensors is not None:
+        yield "only weights were compared, not what a model computes with them"
+
+
+def _own(record: DiffRecord) -> str:
+    """Return which layers add most to the difference themselves, where what they are given does not differ."""
+    own = [row for row in record.layers or () if (row.own or 0.0) > FOLDING]
+    rows = sorted(own, key=lambda row: -(row.own or 0.0))
+    sizes = [f"relative L2 {numbers.number(row.own)}" * (row.own != math.inf) for row in rows[:3]]
+    texts = [f"{row.label} ({size or 'NaN or infinity'})" for row, size in zip(rows, sizes, strict=False)]
+    if len(rows) > 1:
+        return f"{len(rows)} layers add to the difference, most {', '.join(texts)}"
+    return f"only {texts[0]} adds to the difference, all others carry it" if rows else ""
 
 
 def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
@@ -106,6 +138,7 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
             "dtype", "dtype", *_pair("dtype"), is_number=False, rank=3, is_shown=any(map(_is_retyped, rows))
         ),
         *field_columns(Difference, "max_abs mean_abs rel_l2"),
+        _of_some_rows("own", "own L2", rank=1, is_shown=has("own")),
         *field_columns(Difference, "cosine", text=lambda r: "" if r.cosine is None else f"{r.cosine:.6f}"),
         *field_columns(Difference, "differing", text=_values),
         *field_columns(Difference, "nonfinite", is_shown=has("nonfinite")),
@@ -197,14 +230,7 @@ def _side(side: DiffSide) -> str:
 
 
 def _facts(record: DiffRecord, *, show_all: bool = False) -> tuple[tuple[str, str], ...]:
-    causes = record.causes
-    hints = {one.hint: n for n, one in enumerate(causes)}  # each is given once, with the last of its causes
-    texts = [
-        ": ".join(filter(None, (one.message, one.hint * (hints[one.hint] == n))))
-        for n, one in enumerate(causes)
-    ]
-    facts = _accuracy(record)
-    facts += [(one.kind.replace("_", " "), text) for one, text in zip(causes, texts, strict=True)]
+    facts = _first_facts(record)
     facts += [(one.name, f"{one.a} in A; {one.b} in B") for one in record.settings if one.name in _OUTCOMES]
     others = [one for one in record.settings if one.name not in _OUTCOMES]
     facts += [("setting", f"{one.name}: {one.a} in A, {one.b} in B") for one in others]
@@ -224,12 +250,6 @@ def _facts(record: DiffRecord, *, show_all: bool = False) -> tuple[tuple[str, st
     if record.matched_by is not None:
         facts.append(("layers by", record.matched_by))
     facts += _worst(record)
-    if broken := [row for row in record.rows if row.nonfinite]:
-        n, rows = sum(row.nonfinite or 0 for row in broken), counted(len(broken), "row")
-        first = f"the first {broken[0].label}, have no distance"
-        facts.append(
-            ("not finite", f"{numbers.count(n)} values are NaN or infinite on one side: {rows}, {first}")
-        )
     is_explained = bool(record.causes) or record.first_divergence is None
     if record.matched_by not in (None, BY_WEIGHTS) and not is_explained:
         checked = "training mode, batch, inputs, order, precision, arguments and weights were checked"
@@ -254,6 +274,17 @@ def _facts(record: DiffRecord, *, show_all: bool = False) -> tuple[tuple[str, st
         text = f"{counted(len(renamed), 'tensor')} equal under another name, the first {renamed[0].name}"
         facts.append(("renamed", f"{text}, in B {renamed[0].b_name}: --all lists them"))
     return tuple(facts)
+
+
+def _first_facts(record: DiffRecord) -> list[tuple[str, str]]:
+    """Return the answer, who is right, and the causes: what the answer does not say of them."""
+    last = {one.hint: n for n, one in enumerate(record.causes)}  # with which each hint is given, once
+    first = answer(record) if record.figures is None else ""
+    facts = [("answer", first)] * bool(first) + _accuracy(record)
+    for n, one in enumerate(record.causes):
+        parts = (one.message * (one.message not in first), one.hint * (last[one.hint] == n))
+        facts += [(one.kind.replace("_", " "), ": ".join(filter(None, parts)))] * any(parts)
+    return facts
 
 
 def _labels(record: DiffRecord, *, show_all: bool = False) -> str:
@@ -313,7 +344,6 @@ def _worst(record: DiffRecord) -> list[tuple[str, str]]:
         first = next((row for row in record.rows if row.label == record.first_divergence), None)
         name = "output" if record.sizes else "first divergence"
         facts.append((name, _describe(first) if first else "equal" if record.sizes else "none"))
-        facts += _largest_jump(record.rows if record.figures is None else ())
     changed = [row for row in record.rows if row.rel_l2 and row.status != "same" and row.shape != ()]
     if changed and record.layers is None:
         finite = [row for row in changed if row.rel_l2 != math.inf]
@@ -325,21 +355,6 @@ def _worst(record: DiffRecord) -> list[tuple[str, str]]:
             text += f"; median of all {len(finite)} changed: {numbers.number(middle)}"
         facts.append(("most changed", text))
     return facts
-
-
-def _largest_jump(rows: Sequence[Difference]) -> Iterator[tuple[str, str]]:
-    """Yield the layer where the difference grows most beyond what it was before, unless it grows evenly."""
-    changed = [row for row in rows if row.status == "changed" and 0 < (row.rel_l2 or 0.0) < math.inf]
-    distances = [(row, row.rel_l2 or 0.0) for row in changed]
-    jumps = [
-        (distance / before, row, before)
-        for (row, distance), before in zip(
-            distances[1:], accumulate((one for _, one in distances), max), strict=False
-        )
-    ]
-    ratio, row, before = max(jumps, key=itemgetter(0), default=(0.0, None, 0.0))
-    if row is not None and ratio >= _JUMP:
-        yield "largest jump", f"{_describe(row)}, after at most {numbers.number(before)} before it"
 
 
 def _describe(row: Difference) -> str:

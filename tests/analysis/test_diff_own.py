@@ -1,0 +1,91 @@
+"""Where two models differ everywhere, `diff` names the layers that add most to the difference themselves."""
+
+import copy
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+import modelscope_cli as ms
+from modelscope_cli.report.diff.table import answer
+
+
+def plain():
+    widths = [3, 8, 8, 16, 16, 16]
+    return nn.Sequential(
+        *(one for a, b in itertools.pairwise(widths) for one in (nn.Conv2d(a, b, 3, padding=1), nn.ReLU())),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5)),
+    )
+
+
+def normed():
+    layers = [
+        one
+        for a, b in ((3, 8), (8, 8), (8, 16))
+        for one in (nn.Conv2d(a, b, 3), nn.BatchNorm2d(b), nn.ReLU())
+    ]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5))
+
+
+def noisy(weight, share):
+    return weight + share * weight.std() * torch.randn_like(weight)
+
+
+def rounded(weight, bits):
+    scale = weight.abs().max() / (2 ** (bits - 1) - 1)
+    return (weight / scale).round() * scale
+
+
+CHANGES = {
+    "noise": (lambda weight: noisy(weight, 0.003), lambda weight: noisy(weight, 0.3)),
+    "bits": (lambda weight: rounded(weight, 10), lambda weight: rounded(weight, 3)),
+    "another start": (lambda weight: noisy(weight, 0.003), torch.rand_like),
+    "scale": (lambda weight: noisy(weight, 0.003), lambda weight: 1.2 * weight),
+}
+
+
+def compared(make, change, culprit):
+    torch.manual_seed(0)
+    a = make().eval()
+    b, (all_, one) = copy.deepcopy(a), CHANGES[change]
+    weights = [module for module in b if isinstance(module, nn.Conv2d | nn.Linear)]
+    with torch.no_grad():
+        for n, module in enumerate(weights):
+            module.weight.copy_((one if n == culprit % len(weights) else all_)(module.weight))
+    x = torch.randn(4, 3, 20, 20)
+    return a, b, x, ms.diff(a, b, x), [str([*b].index(module)) for module in weights]
+
+
+@pytest.mark.parametrize("make", [plain, normed])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("culprit", [0, 1, 2, -1])
+def test_the_layer_that_adds_most_is_named_first(make, change, culprit):
+    *_, record, names = compared(make, change, culprit)
+    assert f"layers add to the difference, most {names[culprit]} (relative L2 " in answer(record)
+
+
+@pytest.mark.parametrize("make", [plain, normed])
+def test_what_a_layer_adds_is_its_distance_where_both_get_the_input_of_b(make):
+    a, b, x, record, names = compared(make, "bits", 1)
+    entering = {}
+    for name, layer in b.named_children():
+        layer.register_forward_hook(lambda layer, given, out, name=name: entering.update({name: given[0]}))
+    with torch.no_grad():
+        b(x)
+        for row in record.layers:
+            if row.name not in names:
+                assert row.own is None  # it carries the difference only
+                continue
+            ours, theirs = (net[int(row.name)](entering[row.name]) for net in (a, b))
+            assert row.own == pytest.approx(float((theirs - ours).norm() / ours.norm()), rel=1e-4)
+
+
+def test_of_one_layer_that_differs_the_others_carry_the_difference():
+    a = plain()
+    b = copy.deepcopy(a)
+    with torch.no_grad():
+        b[4].weight[5] *= -1
+    message = answer(ms.diff(a, b, torch.randn(4, 3, 20, 20)))
+    assert "with the other sign in 6.2 % of the values, all in output channel 5: 4; " in message
+    assert "only 4 (relative L2 " in message
