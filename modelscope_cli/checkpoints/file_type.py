@@ -2,6 +2,7 @@
 
 import codecs
 import shlex
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -158,6 +159,13 @@ def ask_for_tensors(path: Path) -> str:
     """Return a hint about a file without named tensors, for its author and for anyone else."""
     scan = f"modelscope weights --scan {shlex.quote(str(path))}   says what loading it would run"
     return f"{scan}; torch.save(model.state_dict(), 'model.pt') writes a checkpoint"
+
+
+def no_tensors(path: Path, keys: Iterable[object] = ()) -> CannotRunError:
+    """Return the error for a file without named tensors, with the keys of what is there instead."""
+    named = ", ".join(map(repr, [*keys][:5]))
+    message = f"checkpoint '{path}' contains no named tensors" + f", but the keys {named}" * bool(named)
+    return CannotRunError(message, ask_for_tensors(path))
 
 
 def _known(head: bytes, path: Path | None = None) -> str | None:

@@ -214,16 +214,12 @@ def _num_classes(pairs: Iterator[tuple[str, Shape]]) -> int | None:
 
 def _is_like(pattern: str, shape: Shape, num_classes: int | None) -> bool:
     dimensions = pattern.split(",") if pattern else []
+    known = [text.replace("n", "") or "1" for text in dimensions]
+    factors = [(num_classes or 0) if "n" in text else 1 for text in dimensions]
     return len(dimensions) == len(shape) and all(
-        text == "*" or _dimension(text, num_classes) == size
-        for text, size in zip(dimensions, shape, strict=True)
+        text == "*" or int(text) * factor == size
+        for text, factor, size in zip(known, factors, shape, strict=True)
     )
-
-
-def _dimension(text: str, num_classes: int | None) -> int | None:
-    if not text.endswith("n"):
-        return int(text)
-    return None if num_classes is None else int(text.removesuffix("n") or 1) * num_classes
 
 
 def image_side(shapes: Mapping[str, Shape], prefix: str) -> int | None:

@@ -65,7 +65,7 @@ def storage_of(value: Any) -> StorageRef:
         case Persistent(id=("storage", Global(name=name), str(key), str(), int(n), *view)) if is_storage(
             name
         ):
-            dtype = dtype_of_storage(Global(name))
+            dtype = _STORAGES[name.rpartition(".")[2].removesuffix("Storage")]
             (n,) = checked_sizes([n])
             bits = max(8, BITS[dtype])  # for smaller dtypes torch counts bytes
             match view:
@@ -76,12 +76,6 @@ def storage_of(value: Any) -> StorageRef:
     if isinstance(value, Opaque):
         raise UnsupportedError(f"a storage that can only be read by running '{value.name}'")
     raise ValueError("something else where a storage should be")
-
-
-def dtype_of_storage(value: Any) -> str:
-    if not isinstance(value, Global) or not is_storage(value.name):
-        raise ValueError("something else where a class of storages should be")
-    return _STORAGES[value.name.rpartition(".")[2].removesuffix("Storage")]
 
 
 def is_storage(name: str) -> bool:

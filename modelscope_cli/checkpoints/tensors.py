@@ -21,19 +21,18 @@ from torch.nn import Parameter
 
 from modelscope_cli.checkpoints.entries import BITS, Contents, Storage, TensorEntry
 from modelscope_cli.checkpoints.file_type import (
-    ask_for_tensors,
     damaged,
     guess,
     is_onnx_file,
     is_safetensors,
+    no_tensors,
     read_head,
     remedy,
 )
 from modelscope_cli.checkpoints.reading import checkpoint_in, is_several, read_contents
 from modelscope_cli.checkpoints.safety.scan import scan_checkpoint
-from modelscope_cli.checkpoints.zip_directory import data_start
+from modelscope_cli.checkpoints.zip_directory import check_records, data_start
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.run import Notice
 from modelscope_cli.records.weights import warnings_of
 
@@ -100,7 +99,9 @@ def each_with_file(entries: Iterable[TensorEntry]) -> Iterator[tuple[TensorEntry
                 stack.close()
                 try:
                     file = stack.enter_context(path.open("rb"))
-                except OSError as error:
+                    if entry.storage and entry.storage.is_zipped:
+                        check_records(file)
+                except (OSError, ValueError) as error:
                     raise damaged(path, error) from error
                 current = path
             yield entry, file if path is not None else None
@@ -182,8 +183,7 @@ def read_checkpoint(path: Path, key: str | None = None, contents: Contents | Non
     from modelscope_cli.checkpoints.tree import class_names, image_size
 
     if not state:
-        message = f"checkpoint '{path}' contains no named tensors, but {_describe(content)}"
-        raise CannotRunError(message, ask_for_tensors(path))
+        raise no_tensors(path, content if isinstance(content, dict) else ())
     notes = [f"checkpoint: {note}"] if note else []
     where, names = class_names(content) or ("", None)
     if names is not None and any(tensor.ndim and len(tensor) == len(names) for tensor in state.values()):
@@ -214,6 +214,9 @@ def _check_head(path: Path, head: bytes) -> None:
 
 def _load_weights_only(path: Path, head: bytes) -> Any:
     is_zip = head.startswith(b"PK")  # the older format cannot be mapped
+    if is_zip:
+        with path.open("rb") as file:
+            check_records(file)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip or None)
@@ -243,8 +246,7 @@ def _from_contents(contents: Contents) -> Checkpoint:
             message = f"checkpoint '{contents.path}' is not loaded: '{tensor.name}' is {error}"
             raise CannotRunError(message, hint) from error
     if not state:
-        message = f"checkpoint '{contents.path}' contains no named tensors"
-        raise CannotRunError(message, ask_for_tensors(contents.path))
+        raise no_tensors(contents.path)
     notes = (f"checkpoint: {contents.note}",) if contents.note else ()
     sha256, warnings = file_sha256(contents.files[0]), tuple(foreign_notices(contents))
     size = contents.image_size
@@ -272,9 +274,3 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         kind = f"{error}".partition("\n")[0] if is_safetensors(head) else guess(head)
         message = f"checkpoint '{path}' is not a whole safetensors file: {kind}"
         raise CannotRunError(message, remedy(path, head)) from error
-
-
-def _describe(content: Any) -> str:
-    if not isinstance(content, dict):
-        return with_article(type(content).__name__)
-    return "the keys " + ", ".join(repr(key) for key in list(content)[:5]) if content else "nothing"

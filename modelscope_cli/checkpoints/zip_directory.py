@@ -6,8 +6,10 @@ https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT, sections 4.3.7, 4.3
 
 import string
 import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
 from typing import IO
 
 MAX_DIRECTORY_BYTES = 16 << 20
@@ -30,11 +32,17 @@ class ZipEntry:
     nbytes: int
     is_stored: bool
     method: int = 0  # compression: 0 none, 8 deflate, 12 bzip2
+    crc: int = 0  # CRC-32 of its bytes; 0 if it was not computed
 
     def check(self) -> None:
         """Refuse a compressed entry, which may decompress to any size."""
         if not self.is_stored:
             raise ValueError(f"'{self.name}' compressed or encrypted, as torch never writes it")
+
+    def check_bytes(self, data: bytes | memoryview) -> None:
+        """Refuse other bytes than were written."""
+        if self.is_stored and self.crc not in (0, zlib.crc32(data)):
+            raise ValueError(f"the bytes of '{self.name}' do not match their checksum")
 
 
 def read_directory(file: IO[bytes]) -> dict[str, ZipEntry]:
@@ -143,7 +151,16 @@ def read_entry(file: IO[bytes], entry: ZipEntry, limit: int) -> bytes:
     data = file.read(entry.nbytes)
     if len(data) < entry.nbytes:
         raise ValueError(f"'{entry.name}' beyond the end of the file")
+    entry.check_bytes(data)
     return data
+
+
+def check_records(file: IO[bytes]) -> None:
+    """Refuse an archive with a changed byte, which torch reads without a word."""
+    data = memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
+    for entry in read_directory(file).values():
+        start = data_start(file, entry.header)
+        entry.check_bytes(data[start : start + entry.nbytes])
 
 
 def _find(file: IO[bytes], n_file: int) -> tuple[int, int, int, int]:
@@ -184,7 +201,7 @@ def _entry(data: bytes, at: int) -> tuple[ZipEntry, int]:
     extra = data[name_at + n_name : name_at + n_name + n_extra]
     size, packed, header = _from_extra(extra, [size, packed, header])
     is_stored = method == 0 and not flags & 1 and size == packed
-    return ZipEntry(name, header, packed, is_stored, method), end
+    return ZipEntry(name, header, packed, is_stored, method, fields[9]), end
 
 
 def _from_extra(extra: bytes, values: list[int]) -> list[int]:

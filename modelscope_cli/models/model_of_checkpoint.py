@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from modelscope_cli.checkpoints.entries import TORCH_EXPORT, TORCH_SCRIPT, Contents
-from modelscope_cli.checkpoints.file_type import ask_for_tensors
+from modelscope_cli.checkpoints.file_type import no_tensors
 from modelscope_cli.checkpoints.identify import identify, image_side
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.checkpoints.safety.scan import scan_checkpoint
@@ -59,8 +59,7 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
         described = _of_timm(path, identified.candidates)
     if described is not None:
         return _of_hub(replace(request, checkpoint=path, headers=headers), described)
-    said = (name for name in names_in(contents, {}) if name in identified.candidates)
-    name = identified.name or next(said, None)
+    name = identified.name or next(filter(identified.candidates.__contains__, names_in(contents, {})), None)
     if (
         name is None
         and not identified.candidates
@@ -130,8 +129,7 @@ def _not_recognised(path: Path, identified: Identified, contents: Contents) -> M
         hint = f"modelscope weights {file}   lists them; only if you trust it, in Python: {load}"
         return CannotRunError(message, hint)
     if not contents.tensors:
-        message = f"'{path}' contains no named tensors"
-        return CannotRunError(message, ask_for_tensors(path))
+        return no_tensors(path)
     is_other = identified.score < _MIN_SCORE or identified.prefix
     if is_other and (kind := _pickled_class(contents)) is not None:
         message = (

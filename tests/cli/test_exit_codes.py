@@ -83,7 +83,7 @@ TABLE = [
     ("weights", "{bad}/text.jpg", 4, "it is text, 'once upon a time'", "download the file again"),
     ("weights", "{bad}/pointer.pth", 4, "a git-lfs pointer", "git lfs pull --include pointer"),
     ("weights", "{bad}/page.pth", 4, "it is a web page", "download the file again"),
-    ("weights", "{bad}/evil.pt", 1, "'{bad}/evil.pt' contains no tensors", "do not load it"),
+    ("weights", "{bad}/evil.pt", 1, "'{bad}/evil.pt' contains no named tensors", "do not load it"),
     ("weights", "{bad}/escape.index.json", 4, "outside its folder, '../evil.pt'", "grep -n"),
     ("weights", "{bad}/lost.index.json", 4, "shard '{bad}/lost.pt' is missing", "ls {bad}"),
     ("weights", "{shapes} --layer fetures", 2, "'fetures' matches no tensor: did you mean fea", "--layer "),

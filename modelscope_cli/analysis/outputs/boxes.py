@@ -104,8 +104,13 @@ class Boxes(OutputPart):
             raise means_nothing(aim, "boxes", "--target box:0   or a class index, or a label")
         number = aim.number
         most = max((len(one.scores) for one in self.images), default=0)
+        if not most:
+            raise _no_box("", is_any_known=bool(self.of_classes))
         if number >= most:
-            raise _no_such_box(number, most) if most else _no_box("", is_any_known=bool(self.of_classes))
+            message = (
+                f"'--target box:{number}': the model finds {most} boxes, numbered from 0, the best first"
+            )
+            raise UsageError(message, f"--target box:{most - 1}")
         boxes = [_detached(one, number) for one in self.images]
         labels = tuple(int(one.labels) for one in boxes if one is not None)
 
@@ -223,13 +228,6 @@ def _likeness(was: ImageBoxes | None, image: ImageBoxes) -> Tensor:
 def _best(scores: Tensor) -> Tensor:
     """Return the largest, or 0 where there is none."""
     return scores.max() if len(scores) else scores.new_zeros(())
-
-
-def _no_such_box(number: int, n_boxes: int) -> UsageError:
-    return UsageError(
-        f"'--target box:{number}': the model finds {n_boxes} boxes, numbered from 0, the best first",
-        f"--target box:{n_boxes - 1}",
-    )
 
 
 def _no_box(which: str, *, is_any_known: bool) -> CannotRunError:

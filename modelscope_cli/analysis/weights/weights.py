@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 
 from modelscope_cli.checkpoints.entries import Contents, TensorEntry
-from modelscope_cli.checkpoints.file_type import ask_for_tensors
+from modelscope_cli.checkpoints.file_type import no_tensors
 from modelscope_cli.checkpoints.identify import identify
 from modelscope_cli.checkpoints.reading import is_several, read_contents
 from modelscope_cli.checkpoints.safety.scan import files_below, scan_checkpoint, scan_file
@@ -161,7 +161,7 @@ def _read(path: Path, key: str | None, allow: Sequence[str]) -> tuple["Contents"
         with _collecting_later():
             contents = read_contents(path, key)
         if not contents.tensors:
-            raise _without_tensors(contents)
+            raise no_tensors(path, contents.beside)
     except UsageError:
         raise
     except ModelscopeError as error:
@@ -200,12 +200,6 @@ def _to_record(
         safety=safety,
         error=error,
     )
-
-
-def _without_tensors(contents: "Contents") -> CannotRunError:
-    keys = f", but the keys {', '.join(map(repr, list(contents.beside)[:5]))}" if contents.beside else ""
-    message = f"checkpoint '{contents.path}' contains no tensors{keys}"
-    return CannotRunError(message, ask_for_tensors(contents.path))
 
 
 def _convert(

@@ -162,7 +162,7 @@ def _facts(record: WeightsRecord) -> tuple[tuple[str, str], ...]:
         loads = record.architecture.loads(record.source, record.note)
         facts.append(("loaded by", f"modelscope summary {loads}"))
     if not record.has_stats:
-        facts.append(("values", "not read, so not checked for NaN; --stats reads them"))
+        facts.append(("values", "not read, so not checked for NaN or damage; --stats reads them"))
     counts = [(row.name, (row.nan_count or 0) + (row.inf_count or 0)) for row in record.tensors]
     if broken := [f"{name} ({n:,})" for name, n in counts if n]:
         facts.append(("values", f"NaN or infinite in {counted(len(broken), 'tensor')}: {some(broken, 8)}"))
