@@ -89,3 +89,35 @@ def test_of_one_layer_that_differs_the_others_carry_the_difference():
     message = answer(ms.diff(a, b, torch.randn(4, 3, 20, 20)))
     assert "with the other sign in 6.2 % of the values, all in output channel 5: 4; " in message
     assert "only 4 (relative L2 " in message
+
+
+class Positions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.of = nn.Parameter(torch.ones(1, 3, 8, 8))
+
+    def forward(self, x):
+        return self.of
+
+
+class Embedded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.positions, self.conv = nn.Identity(), Positions(), nn.Conv2d(3, 2, 3)
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.conv(x + self.positions(x))
+
+
+@pytest.mark.parametrize("keywords", [{}, {"b_dtype": "bfloat16"}])
+def test_neither_weights_nor_inputs_that_layers_return_are_changed(keywords):
+    torch.manual_seed(0)
+    a, x = Embedded().eval(), torch.randn(2, 3, 8, 8)
+    b = None if keywords else copy.deepcopy(a)
+    with torch.no_grad():
+        a.positions.of.mul_(1.001)
+    kept = copy.deepcopy((a.state_dict(), x))
+    assert any(row.own for row in ms.diff(a, b, x, **keywords).layers)
+    assert torch.equal(x, kept[1])
+    assert all(torch.equal(one, kept[0][name]) for name, one in a.state_dict().items())

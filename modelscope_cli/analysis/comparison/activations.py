@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distance, traits
+from modelscope_cli.analysis.comparison.distance import merge, place_of, sum_up, to_distance, traits
 from modelscope_cli.analysis.comparison.matching import LayerNames, Matching, match
 from modelscope_cli.analysis.comparison.programs import Program
 from modelscope_cli.analysis.outputs.output_kinds import main_leaf
 from modelscope_cli.errors import CannotRunError, refuse_failed_device
 from modelscope_cli.hooks.forward_passes import OutputStream, StreamedOutput
-from modelscope_cli.hooks.layers import list_layers
+from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.selection import names_among
 from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention, Observer
@@ -178,6 +178,7 @@ def diff_activations(
         run_a = _open(a, None if is_whole else wanted, blocks, stack)
         run_b = None if b.program is not None else _open(b, wanted, frozenset(), stack)
         for batch in track(batches):
+            spared = {place_of(one) for _, one in tensors_in((a.loaded.module.state_dict(), batch.args))}
             if b.program is not None and matching is None:
                 matching = _matched(run_a, a.loaded.module, b, batch.args)
                 pairing = Pairing(_names(a), frozenset(name for name, _, _ in matching.values))
@@ -189,7 +190,8 @@ def diff_activations(
                         see(x.tensor, y.tensor, batch)
                     if is_forced and x and y and x.tensor.shape == y.tensor.shape:
                         with torch.inference_mode(), suppress(RuntimeError):  # a tensor that overlaps itself
-                            x.tensor.copy_(y.tensor)
+                            if place_of(x.tensor) not in spared:  # neither a weight nor the input
+                                x.tensor.copy_(y.tensor)
                     del x, y
             for row in rows.values():
                 row.settle()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.activations import Side
-from modelscope_cli.analysis.comparison.distance import Distance, sum_up, to_distance
+from modelscope_cli.analysis.comparison.distance import Distance, place_of, sum_up, to_distance
 from modelscope_cli.analysis.comparison.matching import MOVING, Key, LayerNames, Matching
 from modelscope_cli.analysis.comparison.programs import OnnxProgram
 from modelscope_cli.analysis.comparison.variants import Changed, apart
@@ -309,13 +309,13 @@ def _disturbed(
 ) -> dict[Key, Tensor]:
     """Return outputs of A; with a seed, each operator rounds otherwise."""
     kept, random = _Kept(keys), torch.Generator().manual_seed(seed or 0)
-    stored = {_place(one) for one in (*a.loaded.module.parameters(), *a.loaded.module.buffers())}
+    stored = {place_of(one) for one in (*a.loaded.module.parameters(), *a.loaded.module.buffers())}
 
     def disturb(operator: Any, given: tuple[Any, ...], named: dict[str, Any], result: Any) -> None:
-        places = {_place(one) for _, one in tensors_in((given, named))}
+        places = {place_of(one) for _, one in tensors_in((given, named))}
         for _, one in tensors_in(result):
-            is_in_place = any(one is first for first in given[:1]) and _place(one) not in stored
-            is_written = is_in_place or _place(one) not in places  # and not a view
+            is_in_place = any(one is first for first in given[:1]) and place_of(one) not in stored
+            is_written = is_in_place or place_of(one) not in places  # and not a view
             if is_written and type(one) is Tensor and one.is_floating_point() and one.itemsize in _NUMBERS:
                 (kind, units), eps = _NUMBERS[one.itemsize], torch.finfo(one.dtype).eps
                 last = (1 << int(-math.log2(eps)) // 3) - 1  # bits that are zero where nothing was rounded
@@ -326,10 +326,6 @@ def _disturbed(
         torch.manual_seed(a.seed)
         a.run(args, changes=(kept, *forced), mode=None if seed is None else operators_shown_to(disturb))
     return kept.values
-
-
-def _place(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else id(tensor)
 
 
 def alone_different(

@@ -95,12 +95,12 @@ def _alike(record: DiffRecord) -> Iterator[str]:
     within = _tolerance(record) if record.totals.folded == 0 else f"relative L2 of {FOLDING:g}"
     is_exact = record.figures is None and not differing
     how = "no bit differs" if is_exact else f"within a {within.partition(' (')[0]}"
+    lead = f"No difference: {_totals(record)}, {how}"
     if record.rounded is not None and differing:
-        most = _describe(max(differing, key=lambda row: row.rel_l2 or 0.0))
-        yield f"No difference beyond what {record.rounded} gives ({record.tolerance:.2g}): at most {most}"
-        yield from (cause.message for cause in record.causes[:1])
-    else:
-        yield f"No difference: {_totals(record)}, {how}"
+        lead = f"No difference beyond what {record.rounded} gives ({record.tolerance:.2g})"
+    most = [_describe(max(differing, key=lambda row: row.rel_l2 or 0.0))] if differing else []
+    yield ", at most ".join([lead, *most])
+    yield from (cause.message for cause in record.causes[:1])
     if record.tensors is not None:
         yield "only weights were compared, not what a model computes with them"
 
@@ -255,9 +255,6 @@ def _facts(record: DiffRecord, *, show_all: bool = False) -> tuple[tuple[str, st
         checked = "training mode, batch, inputs, order, precision, arguments and weights were checked"
         facts.append(("cause", f"not found: {checked}"))
     facts.append(("tolerance", _tolerance(record)))
-    if within := [row for row in record.rows if row.status == "same" and row.differing]:
-        most = max(within, key=lambda row: row.rel_l2 or 0.0)
-        facts.append(("within it", f"{counted(len(within), 'row')} that differ, most {_describe(most)}"))
     if unstable := _unstable(record.rows):
         most = max(unstable, key=lambda row: row.rounding or 0.0)
         text = f"A is unstable: rounding alone changes {most.label} by {numbers.number(most.rounding)}"
