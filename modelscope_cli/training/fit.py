@@ -300,13 +300,14 @@ def training_facts(
         entropy = -sum(one * math.log(one) for one in shares)
         return WatchedCriterion("cross_entropy", label_entropy=entropy, commonest_label=max(shares), **about)
 
-    criteria = []
-    if (n_seen := len({label for one in seen for label in one.labels})) > 1:
+    criteria, of_last = [], {*validation.last.labels}
+    n_seen = len(of_last.union(*(one.labels for one in seen)))
+    if len({label for one in seen for label in one.labels}) > 1:
         criteria.append(criterion(loss.step, loss.value, seen, is_training=True, classes=n_classes or n_seen))
-    if (n_seen := len({*validation.last.labels})) > 1:
+    if len(of_last) > 1:
         last = validation.results[-1]
-        of_last = (last.step,), (last.loss,), (validation.last,)
-        criteria.append(criterion(*of_last, is_training=False, classes=n_seen))
+        shown = (last.step,), (last.loss,), (validation.last,)
+        criteria.append(criterion(*shown, is_training=False, classes=n_classes or n_seen))
     return TrainingFacts(criteria=tuple(criteria))
 
 

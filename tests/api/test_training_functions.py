@@ -110,6 +110,21 @@ def test_a_model_that_cannot_be_copied_is_refused():
 
 
 @pytest.mark.parametrize("is_learnable", [True, False])
+@pytest.mark.parametrize(("n_classes", "n_others"), [(10, 20), (20, 30)])
+def test_a_few_validation_images_without_every_class_show_memorising(is_learnable, n_classes, n_others):
+    generator = torch.Generator().manual_seed(1)
+    x, means = torch.randn(128 + n_others, 24, generator=generator), torch.eye(24)
+    y = torch.randint(n_classes, (len(x),), generator=generator)
+    x += 6 * is_learnable * means[y]
+    pair = (DataLoader(TensorDataset(x[:128], y[:128]), 32), DataLoader(TensorDataset(x[128:], y[128:]), 32))
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(24, 256), nn.ReLU(), nn.Linear(256, n_classes))
+    one = ms.train(net, pair, steps=300, lr=0.1).training
+    assert one.training_accuracy > 0.95
+    assert [found.code for found in one.findings] == ["MS742"] * (not is_learnable)
+
+
+@pytest.mark.parametrize("is_learnable", [True, False])
 def test_a_training_that_only_memorises_is_not_called_sound(is_learnable):
     """Images whose labels are drawn, or their brightest channel; a validation set of 200 others."""
     generator = torch.Generator().manual_seed(3)

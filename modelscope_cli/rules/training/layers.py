@@ -64,8 +64,8 @@ def discriminator_wins(case: Case, threshold: float) -> Iterator[TrainingSightin
     Measure: loss of the discriminator at the end, divided by that over the first steps, if the gradients of the
         generator are exactly 0 until the end, or its loss is as near to 0, above 5, or 5 times the initial one
     Source: Arjovsky and Bottou 2017, Towards Principled Methods for Training GANs, section 2; our choice: 0.003
-    Hint: let the discriminator end in logits and use BCEWithLogitsLoss, as a saturated sigmoid has no gradient; use
-        targets of 1 for the generator; slow the discriminator down, smooth its labels, or add noise to its inputs
+    Hint: slow the discriminator down, by fewer steps or a lower rate, or add noise to its inputs; if it ends in a
+        sigmoid, which has no gradient once saturated: logits and BCEWithLogitsLoss, targets of 1 for the generator
     Why: a discriminator that is always right gives the generator no gradient to learn from
     """
     courses = {one.optimizer: one for one in case.progress.losses} if case.progress.is_adversarial else {}

@@ -248,7 +248,7 @@ def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSightin
 
     Measure: binomial probability that a model halfway between chance and perfect has so low an accuracy in the last
         evaluation; in regression, the loss there compared with that of the best constant
-    Source: the usual 5 %; our choice: at most a tenth better than chance
+    Source: the usual 5 %; our choice: at most a tenth better than chance, or no better with that probability
     Hint: check the labels, and use more images; in a script of your own, compare the preprocessing and the class
         indices of both sets, and check which copy of the model is validated
     Why: the model does not work on images it was not trained on
@@ -273,7 +273,10 @@ def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSightin
     if not accuracies or len(accuracies) < len(judged):
         return
     if all(
-        right < least + _BETTER * (1 - least)
+        (
+            right < least + _BETTER * (1 - least)
+            or progress.luck_of(round(right * rows), rows, least) > threshold
+        )
         and progress.luck_of(round((1 - right) * rows), rows, _HALFWAY * (1 - least)) < threshold
         for right, least, rows in accuracies
     ):

@@ -28,6 +28,7 @@ _UNEVEN = 1.1  # times the least norm
 _MOSTLY = 0.9  # of the cycles, or the steps
 _RARE, _LOW = 10, 0.15  # steps for one of the schedule; share of the learning rate that is never reached
 _SWINGS = 8  # lengths of a cosine, which rises again after each
+_ABOVE_0 = "give it a learning rate above 0: look at lr, and at what changes it before the first step"
 _UNSCALED = "call scaler.unscale_(optimizer) after backward(), and before clip_grad_norm_"
 _FAR = 10.0  # times the largest gradient
 _MANY_PASSES = 200  # backward passes
@@ -43,7 +44,7 @@ def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Measure: share of the steps below 1 % of the highest learning rate
     Source: derived: 6 % of the steps in a cosine schedule that ends at zero, a third of them in He et al. 2016, who
         divide by ten twice; our choice: half
-    Hint: call scheduler.step() once an epoch, not once a step; or bring its gamma closer to 1
+    Hint: let the rate fall more slowly; of a scheduler, call step() once an epoch, or bring its gamma closer to 1
     Why: most of the run changes nothing
     """
     rates: dict[str, list[tuple[tuple[int, ...], list[float]]]] = {}
@@ -60,12 +61,14 @@ def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         optimizer = case.optimizer(label)
         place = optimizer.made if optimizer else None
         if peak == 0:
-            yield TrainingSighting(None, 0, 0.0, f"the learning rate of {label} is 0 in every step", place)
+            words = f"the learning rate of {label} is 0 in every step"
+            yield TrainingSighting(None, 0, 0.0, words, place, hint=_ABOVE_0)
             continue
         idle = [str(number) for number, (_, own) in enumerate(groups) if not any(own)]
         if idle:
             words = f"the learning rate of group {some(idle)} of {label} is 0 in every step"
-            yield TrainingSighting(None, 0, 0.0, f"{words}: its parameters never change", place)
+            words = f"{words}: its parameters never change"
+            yield TrainingSighting(None, 0, 0.0, words, place, hint=_ABOVE_0)
         has_stopped = share_of_steps(steps, [value <= _NOTHING * peak for value in values]) > threshold
         if share > threshold and gone[-1] and (has_stopped or _has_more_to_learn(case)):
             since = steps[gone.index(True)]
