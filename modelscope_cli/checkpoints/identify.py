@@ -129,15 +129,15 @@ def identify(shapes: Mapping[str, Shape]) -> Identified:
         if exact and not others:
             names = tuple(fit.nearest or "" for fit in exact)
             return replace(exact[0], name=names[0] if len(names) == 1 else None, candidates=names)
-        nearest = max([best, *fits], key=lambda fit: fit.score)
+        nearest = max(fits, key=lambda fit: fit.score, default=best)
         of_timm = timm_architectures(state)
         is_headless = nearest.nearest in of_timm and not (nearest.unexpected or nearest.misshaped)
         if of_timm and not is_headless:  # a headless model of torchvision is not timm's
             nearest = _identified_in_timm(of_timm, state, prefix)
             if not others:
                 return nearest
-            nearest = replace(nearest, name=None, candidates=()) if best.score < 1 else best
-        best, beside = (nearest, others) if nearest is not best else (best, beside)
+            nearest = replace(nearest, name=None, candidates=())
+        best, beside = max((best, beside), (nearest, others), key=lambda one: one[0].score)
     unexpected = (*(f"{best.prefix * bool(beside)}{name}" for name in best.unexpected), *beside)
     return replace(best, unexpected=unexpected)
 
@@ -157,15 +157,10 @@ def _identified_in_timm(names: tuple[str, ...], state: Mapping[str, Shape], pref
 
 
 @cache
-def _blocks() -> tuple[str, ...]:
-    """Return the index entry of each model: its name, then one indented line per tensor."""
-    return tuple(lzma.decompress(_INDEX.read_bytes()).decode().replace("\n ", "\0").splitlines())
-
-
-def _index() -> Iterator[tuple[str, list[str]]]:
-    for block in _blocks():
-        name, *tensors = block.split("\0")
-        yield name, tensors
+def _index() -> tuple[tuple[str, list[str]], ...]:
+    """Return the name of each model, and a line per tensor: its name and shape, with `n` for the classes."""
+    text = lzma.decompress(_INDEX.read_bytes()).decode().replace("\n ", "\0")
+    return tuple((name, lines) for name, *lines in (block.split("\0") for block in text.splitlines()))
 
 
 def _is_near(wanted: list[str], state: Mapping[str, Shape]) -> bool:

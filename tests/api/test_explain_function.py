@@ -5,8 +5,10 @@ import json
 import pytest
 import torch
 from function_and_command import HEALTHY, STAR, TINY, plain, tiny_resnet, without
+from listening import Told
 from PIL import Image
 from safetensors.torch import load_file
+from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
@@ -154,3 +156,13 @@ def test_maps_that_disagree_are_told_in_one_line(how):
 def test_what_means_nothing_is_refused(how, message):
     with pytest.raises(UsageError, match=message):
         ms.explain(TINY, STAR, checkpoint=HEALTHY, **QUICK, **{"method": "hirescam", **how})
+
+
+@pytest.mark.parametrize(("bias", "target"), [(-9.0, "predicted"), (9.0, "predicted"), (-9.0, "1")])
+def test_an_image_without_a_label_is_explained_by_the_strongest_which_is_said(bias, target):
+    layers = nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)
+    nn.init.constant_(layers[-1].bias, bias)
+    model, image, told = nn.Sequential(*layers), torch.rand(1, 3, 16, 16), Told()
+    ms.explain(model, image, target=target, method="hirescam", output_kind="labels", progress=told)
+    is_told = any("no label is on, so the strongest is explained" in note for note in told.notes)
+    assert is_told == (bias < 0 and target == "predicted")

@@ -355,6 +355,11 @@ def _asking(
                     elif n == first == 0 and settled.note is not None:
                         subject.progress.note(settled.note)
                     logit, probability = numbers([target.score(output), target.probability(output)])()
+                    is_off = getattr(target, "has_several", False) and probability < 0.5
+                    if n == first == 0 and is_off and aim.kind == PREDICTED:
+                        subject.progress.note(
+                            f"no label is on, so the strongest is explained: {target.words}"
+                        )
                 has_many = isinstance(target, ClassTarget) and target.n_classes > 1
                 yield ImageQuery(
                     batch.names[n] if batch.names else str(first + n),
