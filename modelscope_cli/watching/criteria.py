@@ -23,7 +23,7 @@ from modelscope_cli.devices import widest_float
 from modelscope_cli.hooks.fetch import Deferred, fetch
 from modelscope_cli.hooks.torch_private import is_transformed, left_alone_by_compiler
 from modelscope_cli.watching.error_isolation import replaced
-from modelscope_cli.watching.parameters import is_sharded
+from modelscope_cli.watching.parameters import is_of_targets, is_sharded
 from modelscope_cli.watching.source_location import place_of_caller
 from modelscope_cli.watching.token_targets import TokenWatch
 
@@ -393,18 +393,17 @@ class CriterionWatch:
         if not x.is_floating_point() or not x.numel() or x.is_meta or is_sharded(x) or is_transformed():
             return
         is_training = torch.is_grad_enabled() and value.requires_grad
+        if not is_training and is_of_targets(x, target):
+            return
         if not torch.is_grad_enabled():
             self._evaluated()
         is_first = self.targets is None or self.targets.is_floating_point() > target.is_floating_point()
         if is_training and is_first and KINDS[name] not in (ALIGNMENT, RANKING):
             self.targets = target.detach().flatten()[:_MOST_TARGETS].clone()
         key, ignored = CriterionKey(name, place_of_caller(), is_training), options.get("ignore_index", -100)
-        sums = self._sums_of(key, x, target, options)
-        if sums is None:
+        if (sums := self._sums_of(key, x, target, options)) is None:
             return
-        mean = value.detach().mean()
-        if sums.is_summed:
-            mean = mean / max(x.shape[0] if x.ndim else 1, 1)
+        mean = value.detach().mean() / (max(x.shape[0] if x.ndim else 1, 1) if sums.is_summed else 1)
         if is_training:
             self._tokens.compare(name, key.place, target, ignored, sums.n_classes)
             x, target = _some_rows(x, target)

@@ -84,6 +84,16 @@ class StepWatch:
         ]
 
 
+def is_of_targets(x: Tensor, target: Tensor) -> bool:
+    """Tell whether a prediction is one for all samples, as of a constant, or shares the memory of the targets."""
+    with contextlib.suppress(
+        RuntimeError, NotImplementedError
+    ):  # sparse, or a subclass without memory of its own
+        is_one = x.ndim > 0 and len(x) > 1 and x.stride(0) == 0
+        return is_one or x.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()
+    return False
+
+
 def is_sharded(x: Tensor) -> bool:
     """Tell whether this process may hold only a part of a tensor, as with `fully_shard` and its predecessor."""
     return hasattr(x, "to_local") or getattr(x, "_fsdp_flattened", False)

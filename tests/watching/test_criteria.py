@@ -442,3 +442,30 @@ def test_a_class_that_no_label_is_of_is_told_once_there_are_enough_labels(record
     facts = dict(run_facts(record))
     said = f"class 1 of 4 did not occur in the {n_labels} labels that were looked at"
     assert facts.get("labels") == (said if absent else None)
+
+
+OF_A_MODEL = {
+    "the output": lambda model, x, y: (model(x), y),
+    "joined": lambda model, x, y: (torch.cat([model(part) for part in x.split(10)]), y),
+    "as the target": lambda model, x, y: (y, model(x)),
+}
+OF_TARGETS = {
+    "their mean": lambda model, x, y: (y.mean().expand_as(y), y),
+    "the mean of each": lambda model, x, y: (y.mean(0).expand_as(model(x)), y),
+    "the value before": lambda model, x, y: (y[1:], y[:-1]),
+}
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("how", [*OF_A_MODEL, *OF_TARGETS])
+def test_a_constant_and_the_value_before_are_no_evaluation(recorded, how, context):
+    x, y = torch.randn(50, 4), torch.randn(50, CLASSES)
+
+    def evaluate(model):
+        with context():
+            F.mse_loss(*(OF_A_MODEL | OF_TARGETS)[how](model, x, y))
+
+    labels = torch.arange(N) % CLASSES
+    record = recorded(lambda: train(lambda logits: F.cross_entropy(logits, labels), evaluate=evaluate))
+    names = [one.name for one in record.facts.criteria if not one.is_training]
+    assert names == ["mse_loss"] * (how in OF_A_MODEL)
