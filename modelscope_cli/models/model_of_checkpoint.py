@@ -60,13 +60,8 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     if described is not None:
         return _of_hub(replace(request, checkpoint=path, headers=headers), described)
     name = identified.name or next(filter(identified.candidates.__contains__, names_in(contents, {})), None)
-    if (
-        name is None
-        and not identified.candidates
-        and not request.is_strict
-        and identified.score >= _MIN_SCORE
-        and not is_part
-    ):
+    is_near = identified.score >= _MIN_SCORE and not is_part
+    if is_near and not (name or identified.candidates or request.is_strict):
         name = identified.nearest
     if name is None and not identified.candidates and _holds_layers_of_torch(contents):
         note = f"model: '{path}', saved whole: all its classes are layers of torch"
@@ -142,10 +137,15 @@ def _not_recognised(path: Path, identified: Identified, contents: Contents) -> M
     if identified.score < _MIN_SCORE:
         message = f"'{path}' does not hold the weights of a model of torchvision or timm"
         if all(_OF_SEQUENTIAL.match(tensor.name) for tensor in contents.tensors):
-            message = (
-                f"'{path}' holds weights named as in an nn.Sequential, which do not say what its layers are"
-            )
+            kind = "weights named as in an nn.Sequential, which do not say what its layers are"
+            message = f"'{path}' holds {kind}"
             hint += "   FILE.py has the lines that built it: NAME = nn.Sequential(...)"
+        # The first factor of each change of weights, as peft, diffusers, kohya and loralib name it.
+        factors = [one for one in contents.tensors if re.search(r"lora_(embedding_)?(A|down)\b", one.name)]
+        if factors and all("lora_" in tensor.name for tensor in contents.tensors):
+            rank = ", ".join(sorted({str(*one.shape[:1]) for one in factors}))
+            message = f"'{path}' is a LoRA adapter of rank {rank}: changes of a model, without its weights"
+            hint = f"modelscope weights {file}   lists it; FILE.py:NAME can return the model with it merged"
         return CannotRunError(message, hint)
     is_body = identified.is_headless and not identified.unexpected
     problem = "has no head to predict with" if is_body else "is not a model of torchvision or timm"

@@ -98,3 +98,20 @@ def test_layers_saved_whole_are_called_what_they_are(wrap: Any, tmp_path: Path) 
     torch.save(wrap(models.resnet.BasicBlock(4, 4)), file)
     with pytest.raises(CannotRunError, match=r"of the class 'torchvision\.models\.resnet\.BasicBlock'"):
         ms.summary(str(file), X)
+
+
+@pytest.mark.parametrize(("layer", "factors", "rank"), [
+    ("base_model.model.vit.layer.0.query", ("lora_A.weight", "lora_B.weight"), 8),
+    ("blocks.0.qkv", ("lora_A", "lora_B"), 2),
+    ("base_model.model.fc", ("lora_A.default.weight", "lora_B.default.weight"), 16),
+    ("lora_unet_down", ("lora_down.weight", "lora_up.weight"), 1),
+    ("base_model.model.embed", ("lora_embedding_A", "lora_embedding_B"), 3),
+])  # fmt: skip
+def test_a_lora_adapter_alone_is_told_from_weights(tmp_path, layer, factors, rank):
+    shapes = zip(factors, ((rank, 6), (8, rank)), strict=True)
+    state = {f"{layer}.{name}": torch.ones(shape) for name, shape in shapes}
+    for others, is_adapter in ({}, True), ({"stem.weight": torch.ones(8, 6)}, False):
+        torch.save({**state, **others}, tmp_path / "adapter.pt")
+        with pytest.raises(CannotRunError) as caught:
+            ms.summary(tmp_path / "adapter.pt")
+        assert (f"is a LoRA adapter of rank {rank}: " in caught.value.message) == is_adapter

@@ -127,6 +127,8 @@ class Totals:
             for key, values in self._values[method].items()
         }
         receipt = first.receipt
+        kept = self.kept if self.images > 1 else ()
+        boxes = {one.name: one.maps[method].where for one in kept if method in one.maps}
         if self.images > 1:
             receipt = together(Receipt(**{key: means[key] for key in FIGURES}), self._judged[method])
         return Explanation(
@@ -141,12 +143,8 @@ class Totals:
             where=first.where if self.images == 1 else None,
             places=dict(self._places[method].most_common()),
             agreement=means["agreement"],
-            place_by_image=self._place_by_image(method) if self.images > 1 else {},
+            place_by_image={name: box.place for name, box in boxes.items() if box is not None},
         )
-
-    def _place_by_image(self, method: str) -> dict[str, str]:
-        boxes = {one.name: one.maps[method].where for one in self.kept if method in one.maps}
-        return {name: box.place for name, box in boxes.items() if box is not None}
 
 
 BATCH = 16
