@@ -72,7 +72,7 @@ class TensorDifference(Difference):
 class LayerDifference(Difference):
     """One output of one call of a layer, over all images; `order` is that in A, else in B.
 
-    `matched` says how its value was found in a B that is a program, or why it was not; None for by name alone.
+    `matched` says how its value was found in a B that is a program, or why it was not; or its class in B if other.
     `rounding` is the relative L2 by which rounding alone changes this output of A, where the row counts as the same
     because of it; else None. `own` is the relative L2 that the layer adds itself: how far it is from A's where both
     get what enters it in B, on the first batch; None where B computes the same, or has no value for it.

@@ -62,7 +62,7 @@ def compared(make, change, culprit):
 @pytest.mark.parametrize("culprit", [0, 1, 2, -1])
 def test_the_layer_that_adds_most_is_named_first(make, change, culprit):
     *_, record, names = compared(make, change, culprit)
-    assert f"layers add to the difference, most {names[culprit]} (relative L2 " in answer(record)
+    assert f"layers still differ, most {names[culprit]} (relative L2 " in answer(record)
 
 
 @pytest.mark.parametrize("make", [plain, normed])
@@ -88,7 +88,7 @@ def test_of_one_layer_that_differs_the_others_carry_the_difference():
         b[4].weight[5] *= -1
     message = answer(ms.diff(a, b, torch.randn(4, 3, 20, 20)))
     assert "with the other sign in 6.2 % of the values, all in output channel 5: 4; " in message
-    assert "only 4 (relative L2 " in message
+    assert "given B's values before it, only 4 (relative L2 " in message
 
 
 class Positions(nn.Module):
@@ -121,3 +121,24 @@ def test_neither_weights_nor_inputs_that_layers_return_are_changed(keywords):
     assert any(row.own for row in ms.diff(a, b, x, **keywords).layers)
     assert torch.equal(x, kept[1])
     assert all(torch.equal(one, kept[0][name]) for name, one in a.state_dict().items())
+
+
+def test_a_layer_of_another_class_is_told_with_that():
+    a, b = plain(), plain()
+    b.load_state_dict(a.state_dict())
+    b[3] = nn.SiLU()
+    message = answer(ms.diff(a, b, torch.randn(4, 3, 20, 20)))
+    assert message.startswith("Different: given B's values before it, only 3 (SiLU in B, relative L2 ")
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda weight: torch.where(weight.abs() < weight.abs().quantile(0.3), 0, weight), "zero, as of pruning"),
+    (lambda weight: weight.clone().index_fill_(0, torch.tensor([1, 2]), 0), "25 % of the values set to zero: 2"),
+])  # fmt: skip
+def test_zeros_are_of_pruning_where_they_stand_for_the_smallest_values(change, said):
+    torch.manual_seed(0)
+    a = plain()
+    b = copy.deepcopy(a)
+    with torch.no_grad():
+        b[2].weight.copy_(change(b[2].weight))
+    assert said in answer(ms.diff(a, b))

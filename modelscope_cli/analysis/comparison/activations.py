@@ -302,8 +302,10 @@ def _to_difference(x: StreamedOutput | None, y: StreamedOutput | None) -> LayerD
         status = "same" if x.tensor.shape == y.tensor.shape else "reshaped"
     one = x or y
     assert one is not None
+    other = y.call.type if y else ""
     return LayerDifference(
         **one.call.fields,
+        matched=f"{other} in B" if x and other not in ("", x.call.type, "InterpreterModule") else None,
         status=status,
         output=one.path,
         **traits(x.tensor if x else None, y.tensor if y else None),

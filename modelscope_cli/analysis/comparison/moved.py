@@ -133,7 +133,7 @@ def _reordered(a: Tensor, b: Tensor) -> tuple[str, str, str] | None:
 
 def _scaled(a: Tensor, b: Tensor) -> tuple[str, str, str] | None:
     """Return whether `b` is `a` times a factor, or one for each row; by factors of nearly 1 it is a small step."""
-    if (factors := _factors(a, b)) is None:
+    if (factors := _factors(a, b)) is None or not factors.all():  # zeros are not a factor
         return None
     low, high = factors.min().item(), factors.max().item()
     if len(factors) == 1:

@@ -20,7 +20,7 @@ _NOT_FINITE = "not compared, because of NaN or infinity"
 _CLOSE = "close to those of A: one is trained on from the other, or both from one start (cosine at least {low:.4g})"
 _UNRELATED = "unrelated to those of A (cosine at most {high:.4g})"
 # Of weights that are A's but for some values: what became of these
-_ZEROED = "those of A with {share} of the values set to zero, as of pruning"
+_ZEROED = "those of A with {share} of the values set to zero"
 _TURNED = "those of A with the other sign in {share} of the values"
 _PARTLY = "those of A but for {share} of the values"
 _GRID = "the same as in A, rounded to a grid in B ({levels} distinct values"
@@ -152,7 +152,7 @@ def _partly(row: TensorDifference, a: Tensor, b: Tensor) -> str | None:
     a, b = plain_values(a).cpu().to(b.dtype), plain_values(b).cpu()
     differ = a != b
     if not b[differ].count_nonzero():
-        return _ZEROED
+        return _ZEROED + ", as of pruning" * (not (a[b != 0].abs() < a[differ].abs().amax()).any())
     if 2 * (row.differing or 0) > (row.numel or 0):
         return None
     channels = differ.flatten(1).any(1).nonzero().flatten().tolist()
@@ -211,7 +211,7 @@ def _relation(row: TensorDifference) -> str:
 def _counted(group: Sequence[TensorDifference], n: int, relation: str, levels: Sequence[int]) -> str:
     cosines = [row.cosine or 0.0 for row in group]
     which = f"all {n} weights" if len(group) == n > 1 else f"{len(group)} of {counted(n, 'weight')}"
-    is_named = len(group) < n and relation.startswith((_CLOSE, _UNRELATED, _TURNED, _PARTLY))
+    is_named = len(group) < n and relation.startswith((_CLOSE, _UNRELATED, _ZEROED, _TURNED, _PARTLY))
     share = sum(row.differing or 0 for row in group) / max(sum(row.numel or 0 for row in group), 1)
     bounds = {"low": math.floor(min(cosines) * 1e4) / 1e4, "high": math.ceil(max(cosines) * 1e4) / 1e4}
     ends = " to ".join(dict.fromkeys(map(str, (min(levels), max(levels))))) if levels else ""

@@ -23,11 +23,11 @@ Patterns = str | Sequence[str]
 
 # The default `rtol` of torch.testing.assert_close.
 ROUNDING = {"float64": 1e-7, "float32": 1.3e-6, "float16": 1e-3, "bfloat16": 1.6e-2}
+HALF = ("float16", "bfloat16")
 # The relative L2 by which other kernels may change the output of the first layer: 48 roundoffs, measured between
 # the widest and the plainest kernels of a CPU on 22 architectures with random weights, where the worst was at 19;
 # four in half precision, where sums are made in float32 and rounded once.
 _PER_LAYER = {"float64": 48 * 2.0**-53, "float32": 48 * 2.0**-24, "float16": 2.0**-9, "bfloat16": 2.0**-6}
-HALF = ("float16", "bfloat16")
 # What other kernels may do to a whole model; 20 dB of signal to noise for integers.
 OTHER_KERNELS = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 QUANTISED = 0.1

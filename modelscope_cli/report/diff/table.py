@@ -71,9 +71,9 @@ def answer(record: DiffRecord) -> str:
     if record.outcome == "not tested":
         what = "the output" if totals.same else "any layer"
         return f"Not tested: B has no value for {what} of A; {_totals(record)}"
-    predictions = "the same prediction" + f" for all {n} images" * (n > 1)
-    if record.labels_changed:
-        predictions = f"the prediction changes for {record.labels_changed} of {counted(n, 'image')}"
+    changed = f"the prediction changes for {record.labels_changed} of {counted(n, 'image')}"
+    alike = "the same prediction" + f" for all {n} images" * (n > 1)
+    predictions = changed if record.labels_changed else alike
     if record.accuracy is not None:
         a, b = (numbers.percent(one.value) for one in (record.accuracy.a, record.accuracy.b))
         predictions += f" (accuracy {a} in A, {b} in B)" if a != b else f" (accuracy {a})"
@@ -92,10 +92,9 @@ def answer(record: DiffRecord) -> str:
 def _alike(record: DiffRecord) -> Iterator[str]:
     """Yield in which sense A and B are the same, and what was not compared."""
     differing = [row for row in record.rows if row.differing]
-    within = _tolerance(record) if record.totals.folded == 0 else f"relative L2 of {FOLDING:g}"
-    is_exact = record.figures is None and not differing
-    how = "no bit differs" if is_exact else f"within a {within.partition(' (')[0]}"
-    lead = f"No difference: {_totals(record)}, {how}"
+    within = f"relative L2 of {FOLDING:g}" if record.totals.folded else _tolerance(record).partition(" (")[0]
+    how = f"within a {within}" if differing or record.figures is not None else "no bit differs"
+    lead = f"No difference: {'only the output was compared' if record.sizes else _totals(record)}, {how}"
     if record.rounded is not None and differing:
         lead = f"No difference beyond what {record.rounded} gives ({record.tolerance:.2g})"
     most = [_describe(max(differing, key=lambda row: row.rel_l2 or 0.0))] if differing else []
@@ -109,11 +108,11 @@ def _own(record: DiffRecord) -> str:
     """Return which layers add most to the difference themselves, where what they are given does not differ."""
     own = [row for row in record.layers or () if (row.own or 0.0) > FOLDING]
     rows = sorted(own, key=lambda row: -(row.own or 0.0))
-    sizes = [f"relative L2 {numbers.number(row.own)}" * (row.own != math.inf) for row in rows[:3]]
-    texts = [f"{row.label} ({size or 'NaN or infinity'})" for row, size in zip(rows, sizes, strict=False)]
+    heads = [one.label + (f" ({one.matched}, " if one.matched else " (") for one in rows[:3]]
+    texts = [f"{head}relative L2 {numbers.number(one.own)})" for head, one in zip(heads, rows, strict=False)]
     if len(rows) > 1:
-        return f"{len(rows)} layers add to the difference, most {', '.join(texts)}"
-    return f"only {texts[0]} adds to the difference, all others carry it" if rows else ""
+        return f"given B's values before them, {len(rows)} layers still differ, most {', '.join(texts)}"
+    return f"given B's values before it, only {texts[0]} still differs" if rows else ""
 
 
 def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
