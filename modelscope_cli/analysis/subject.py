@@ -96,10 +96,10 @@ class Subject:
         # The names of the classes that were given, and what to call them in a message
         self.labels, self.source_of_labels = named_labels(labels)
         self._hooks = read_hooks(as_tuple(hook), command, has_backward=has_backward)
+        kind = str(keywords.get("output_kind", "auto"))
+        check_word("output_kind", kind.partition(":")[0], OUTPUT_KINDS)
         # The model; a module passed in is neither moved nor changed
         self.loaded = load(self.request or model, keywords, self.progress)
-        kind = str(keywords.get("output_kind", "auto"))
-        check_word("output_kind", kind, OUTPUT_KINDS)
         if kind != "auto":
             self.loaded = replace(self.loaded, output_kind=kind)
         if self.labels is not None:

@@ -81,7 +81,8 @@ class OutputKeywords(Keywords, total=False):
 
     Attributes:
         output_kind: what the output is read as: auto (by the model, then by names, then by shapes), classes,
-            labels (several classes or none), segmentation, depth (one value per pixel), detection, or embedding.
+            labels (several classes or none), segmentation, depth (one value per pixel), detection, or embedding. Of
+            several outputs `classes:NAME` or `auto:1` reads one, by its name or its number from 0.
     """
 
     output_kind: str

@@ -16,6 +16,7 @@ from modelscope_cli.inputs.grammar import files_of
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.records.keywords import OUTPUT_KINDS
 from modelscope_cli.records.naming import LAST_SEED
 from modelscope_cli.shell import completion, console
 from modelscope_cli.shell.named_model import names_learner, names_model, take_model
@@ -63,12 +64,14 @@ Mode = Annotated[
     ),
 ]
 OutputKind = Annotated[
-    Literal["auto", "classes", "labels", "segmentation", "depth", "detection", "embedding"],
+    str,
     typer.Option(
-        metavar="KIND",
+        metavar="KIND[:OUTPUT]",
         rich_help_panel="Model",
         help="How to read the output: auto (by the model, then by names, then by shapes), classes, "
-        "labels (several classes or none), segmentation, depth (one value per pixel), detection, or embedding.",
+        "labels (several classes or none), segmentation, depth (one value per pixel), detection, or embedding; "
+        "and which of several, by name or number: auto:1.",
+        autocompletion=completion.one_of(*OUTPUT_KINDS),
     ),
 ]
 Labels = Annotated[

@@ -115,6 +115,7 @@ class Criterion:
     def _compute(self, output: Any, outputs: list[tuple[str, Tensor]], args: Any) -> Loss:
         if self._custom is not None:
             return self._run_custom(self._custom, output, outputs)
+        outputs = [*self._reader.chosen(tuple(outputs))]
         whole = self._whole_output(outputs) if self._request.name == AUTO else None
         if whole is not None:
             return whole

@@ -59,10 +59,8 @@ class ModelOutput:
             return None
         is_named = self.path and len(self.leaves) > 1 and self.kind != "boxes"
         others = some([f"'{path}'" for path, _ in self.leaves if path != self.path])
-        is_choice = (
-            self.path.isdecimal() and len({one.shape[1] for _, one in self.leaves if one.ndim == 2}) > 1
-        )
-        others += " (as many --labels choose it)" * (self.kind == "classes" and is_choice)
+        another = next((path for path, _ in self.leaves if path != self.path), "")
+        others += f" (--output-kind auto:{another})"
         taken = f"'{self.path}', one of {len(self.leaves)} tensors, not {others}: " if is_named else ""
         other = "segmentation reads it as classes of pixels" if self.named == "channels" else "says otherwise"
         if self.why in (MAY_BE_NUMBERS, MAY_BE_LABELS):

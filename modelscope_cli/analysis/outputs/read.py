@@ -1,7 +1,7 @@
 """The adapter from any model output to a `ModelOutput`, used by every command.
 
-The main tensor and its kind are those that `--output-kind` names; else they are derived from the family and the
-configuration of the model, then from names, then from shapes; see `output_kinds.main_leaf`.
+The main tensor and its kind are those that `--output-kind KIND:OUTPUT` names; else they are derived from the family
+and the configuration of the model, then from names, then from shapes; see `output_kinds.main_leaf`.
 """
 
 import re
@@ -31,12 +31,12 @@ from modelscope_cli.analysis.outputs.output_kinds import (
     main_leaf,
 )
 from modelscope_cli.analysis.outputs.vectors import DepthMaps, Vectors
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.errors import CannotRunError, nearest_names
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import made_by_sigmoid
 from modelscope_cli.inputs.model_config import ConfiguredOutputs, configured_outputs, yolo_of
 from modelscope_cli.models.loaded import LoadedModel
-from modelscope_cli.records.naming import dtype_name, with_article
+from modelscope_cli.records.naming import dtype_name, some, with_article
 
 _IN_A_BOX = {"boxes", "scores", "labels"}
 # Classes of models whose outputs as large as the image are scores, whatever the number of channels.
@@ -65,6 +65,7 @@ class OutputReader:
     categories: Sequence[str] | None  # the labels of the classes; None if unknown
     module: nn.Module  # its configuration may state the number of classes, and whether it is multi-label
     wanted: str = "auto"  # the requested kind, `auto` for a guess
+    output: str = ""  # the path of the requested tensor, empty for a guess
     _stated: ConfiguredOutputs = field(init=False)
     # By the path of a tensor `(N, C)`, what its values were in the first batch; see `_values_of`
     _rows: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
@@ -74,7 +75,8 @@ class OutputReader:
 
     @classmethod
     def of(cls, loaded: LoadedModel) -> "OutputReader":
-        return cls(loaded.family, loaded.categories, loaded.module, loaded.output_kind)
+        kind, _, output = loaded.output_kind.partition(":")
+        return cls(loaded.family, loaded.categories, loaded.module, kind, output)
 
     def read(self, output: Any, args: Any, n_images: int | None = None) -> ModelOutput:
         """Interpret an output.
@@ -83,12 +85,12 @@ class OutputReader:
             args: the inputs of the model; boxes are in pixels of its image.
             n_images: number of input images, if known.
         """
-        images = _boxes_in(output) if self.wanted in ("auto", "detection") else None
+        images = _boxes_in(output) if not self.output and self.wanted in ("auto", "detection") else None
         if images is not None:
             boxes = boxes_of(images)
             self._check_rows(len(boxes), n_images, "boxes")
             return ModelOutput("", boxes, leaves_of(output))
-        leaves = leaves_of(output)
+        leaves = self.chosen(leaves_of(output))
         if not leaves:
             raise CannotRunError(
                 f"the model returns {what_is_in(output)}, which cannot be compared or predicted",
@@ -118,6 +120,7 @@ class OutputReader:
 
     def main_of(self, leaves: Leaves) -> tuple[str, Tensor]:
         """Return the main output: of the wanted kind the first with its dimensions, or rows of all labels."""
+        leaves = self.chosen(leaves)
         first, n = main_leaf(leaves), len(self.categories or ())
         rows = [leaf for leaf in (first, *leaves) if leaf[1].ndim == 2 and not is_features(leaf[0])]
         first = next((leaf for leaf in rows if leaf[1].shape[1] == n > 1 and first[1].ndim == 2), first)
@@ -134,6 +137,16 @@ class OutputReader:
             needed = dict.fromkeys(("classes", "labels"), "scores of N images x classes")
             needed["depth"] = "one channel of N x height x width"
             raise self._no(leaves, needed.get(self.wanted, "scores of N x classes x height x width"))
+        return chosen
+
+    def chosen(self, leaves: Leaves) -> Leaves:
+        """Return the tensor that was named, or all where none was."""
+        chosen = tuple(leaf for leaf in leaves if self.output in ("", leaf[0]))
+        if leaves and not chosen:
+            paths = [path for path, _ in leaves]
+            near = (nearest_names(self.output, paths) or paths)[0]
+            message = f"the model has no output '{self.output}': it returns {some(paths)}"
+            raise CannotRunError(message, f"--output-kind {self.wanted}:{near}")
         return chosen
 
     def _no(self, leaves: Leaves, needed: str) -> CannotRunError:
