@@ -17,7 +17,7 @@ _N_HEAD = 512
 _LFS = b"version https://git-lfs"
 # Magic bytes of other formats: offset, bytes, description.
 _MAGIC: tuple[tuple[int, bytes, str], ...] = (
-    (0, b"GGUF", "a GGUF file of llama.cpp"),
+    (0, b"GGUF", "a llama.cpp GGUF file"),
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes it"),
     (0, b"\x93NUMPY", "a NumPy array (.npy)"),
     (4, b"TFL3", "a TensorFlow Lite model"),
@@ -39,13 +39,13 @@ MODEL_SUFFIXES = {
     **dict.fromkeys((".h5", ".hdf5", ".keras"), "a Keras model"),
     **dict.fromkeys((".tflite", ".lite"), "a TensorFlow Lite model"),
     **dict.fromkeys((".pb", ".pbtxt"), "a TensorFlow graph"),
-    **dict.fromkeys((".gguf", ".ggml"), "a model of llama.cpp"),
+    **dict.fromkeys((".gguf", ".ggml"), "a llama.cpp model"),
     **dict.fromkeys((".engine", ".plan", ".trt"), "a TensorRT engine"),
     **dict.fromkeys((".mlmodel", ".mlpackage", ".mlmodelc"), "a Core ML model"),
     **dict.fromkeys((".pkl", ".pickle", ".joblib"), "a pickle"),
     **dict.fromkeys((".pdmodel", ".pdparams", ".pdiparams"), "a PaddlePaddle model"),
     **dict.fromkeys((".caffemodel", ".prototxt"), "a Caffe model"),
-    **{".pt2": "a program of torch.export", ".pte": "an ExecuTorch program", ".ptl": "a TorchScript program"},
+    **{".pt2": "a torch.export program", ".pte": "an ExecuTorch program", ".ptl": "a TorchScript program"},
     **{".torchscript": "a TorchScript program", ".msgpack": "a Flax checkpoint"},
 }
 _OF_MODELS = ("llama.cpp", "Keras", "TensorFlow", "ONNX")
@@ -116,7 +116,7 @@ def guess(head: bytes, *, quoted: bool = True, path: Path | None = None) -> str:
     kind = _known(head, path)
     named = path and MODEL_SUFFIXES.get(path.suffix.lower())
     if kind or named:
-        return f"it is {kind}" if kind else f"by its name it is {named}"
+        return f"it is {kind}" if kind else f"its name suggests {named}"
     text = head.decode("utf-8", errors="replace").strip()
     line = text.splitlines()[0][:40] if text else ""
     if not line.isprintable() or "�" in line:
@@ -141,7 +141,7 @@ def damaged(path: Path, reason: object, kind: str = "checkpoint") -> CannotRunEr
         named = MODEL_SUFFIXES.get(path.suffix.lower())
         if kind == "checkpoint" and named not in (None, "a pickle") and path.suffix.lower() != ".pt2":
             return CannotRunError(
-                f"'{path}' is not a checkpoint: by its name it is {named}", remedy(path, b"")
+                f"'{path}' is not a checkpoint: its name suggests {named}", remedy(path, b"")
             )
         hint = ask_for_tensors(path) if kind == "checkpoint" else f"ls -l {shlex.quote(str(path))}"
         return CannotRunError(f"{kind} '{path}' cannot be read: {what}", hint)

@@ -173,7 +173,7 @@ def _integer(line: bytes) -> int:
     """Parse a number as in C: `0x10` is sixteen, `010` is eight."""
     text = line.decode("ascii", "replace").strip()
     if len(text) > _MAX_DIGITS:
-        raise ValueError("a number of very many digits")
+        raise ValueError("a number with too many digits")
     try:
         return int(text, 0)
     except ValueError:

@@ -249,7 +249,7 @@ class PickleMachine:
     def _global(self, names: tuple[str, str]) -> None:
         module, name = python3_name(*names) if self._protocol < 3 else names
         if len(module) + len(name) > _MAX_GLOBAL_LENGTH:
-            self._strange("a name of very many characters")
+            self._strange("a name with too many characters")
             module, name = module[:_MAX_GLOBAL_LENGTH], name[:_MAX_GLOBAL_LENGTH]
         imported = Global(f"{module}.{name}", module)
         self.names[imported.name] = None

@@ -84,7 +84,7 @@ _TELLTALE = {
     "[Content_Types].xml": "an Office document",
     "META-INF/MANIFEST.MF": "a Java archive",
     "model.weights.h5": "a model of Keras",
-    "serialized_exported_program.json": "a program of torch.export from before torch 2.8",
+    "serialized_exported_program.json": "a torch.export program from before torch 2.8",
 }
 
 
@@ -217,7 +217,7 @@ def _read_pickles(path: Path, file: IO[bytes]) -> _Read:
 
     def locate(ref: StorageRef) -> Storage:
         if ref.key not in storages or storages[ref.key].nbytes < ref.nbytes:
-            raise ValueError(f"no {ref.nbytes} bytes for storage '{ref.key}'")
+            raise ValueError(f"fewer than {ref.nbytes} bytes for storage '{ref.key}'")
         return storages[ref.key]
 
     return _Read("torch (before 1.6)", content, machine.names, locate)

@@ -85,8 +85,8 @@ def diff(
 
     Without an input, the weights are compared: tensors that were added, removed, renamed, reshaped, retyped or
     changed. With images or --input-shape, the outputs of all layers are compared call by call, and the first
-    that diverges is named: both models run side by side, on the input as A expects it, with one activation of
-    each in memory. Layers with other names are matched by weights, shape and value; of two architectures only the
+    that diverges is named. Both models run side by side on the input that A expects, with one activation of each
+    in memory. Layers with other names are matched by weights, shape and value; of two architectures only the
     outputs are compared. Two saved results of one command (documents, pages or folders) are compared number by
     number, with the settings under which they were made.
     Options such as --b-dtype compare one model under two settings.

@@ -75,7 +75,7 @@ def featuremaps(
 
     A contact sheet shows all of them. The forward pass stops after the last selected layer. Gray cells are constant
     channels. Tokens and windows are drawn at their place in the image; extra tokens, such as class tokens, are left
-    out and listed. Without --layer, a deep network gives one grid per stage, of the last output of each map size.
+    out and listed. Without --layer, a deep network gets one grid per stage: the last output at each map size.
 
     Examples:
 

@@ -80,7 +80,7 @@ def predict(
             metavar="auto|folders|none|FILE",
             rich_help_panel="Against the truth",
             help="Compare the predictions with the truth. folders: each folder has the name of a class, a "
-            "label or an index; auto: if all folders are labels. FILE: lines of image,class or JSON "
+            "label or an index; auto: folders, if all are named after labels. FILE: lines of image,class or JSON "
             "{image: class}; with several labels image,class|class; of a regression image,number,...",
         ),
     ] = "auto",
@@ -104,7 +104,7 @@ def predict(
     """Print what a model predicts for images, and its accuracy.
 
     A segmentation model gives the classes that cover most of the image, a detection model its best boxes, a
-    regression its numbers. Images are predicted in batches; rows of tsv and csv are written as they are computed.
+    regression its numbers. Images are processed in batches; rows of tsv and csv are written as they are computed.
     For folders named after classes, the accuracy and the misclassified images are printed. --truth prints metrics,
     or a table of the classes, confusions, calibration or worst images. --doctor prints how many predictions each
     common preprocessing mistake changes. A model for images and texts (CLIP) chooses among --labels.

@@ -45,7 +45,7 @@ def report(
     data: InputOptions,
     show: OutputOptions,
 ) -> None:
-    """Make one page of a model and an image, or of a saved result.
+    """Make one page about a model and an image, or from a saved result.
 
     The page of a model shows the results of predict, explain, check, summary, stats, featuremaps and grads with
     their default options, on noise if no image is given. The page needs no network and no other file. It contains

@@ -73,7 +73,7 @@ def set_training(model: nn.Module, is_training: bool) -> None:
         model.train(is_training)
     except NotImplementedError as error:
         if is_training:
-            message = "a program of torch.export runs in the mode it was exported in, not in train mode"
+            message = "a torch.export program runs in the mode it was exported in, not in train mode"
             raise CannotRunError(message, "--mode eval") from error
         for module in model.modules():
             module.training = False

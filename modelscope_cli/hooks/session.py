@@ -418,7 +418,7 @@ class HookSession:
         if features and raised.input_shapes and raised.input_shapes[0][-1:] != (features,):
             what = f"'{raised.call.label if raised.call else ''}' takes {features} features"
             raised.hint = (
-                f"{what} and got {raised.input_shapes[0][-1]}; no square image was found that gives so many"
+                f"{what} and got {raised.input_shapes[0][-1]}; no square image was found that gives that many"
             )
         is_of_targets = isinstance(error, AssertionError | TypeError | ValueError | AttributeError)
         if self._is_training and is_of_targets and not (raised.hint or "").startswith("--mode eval"):

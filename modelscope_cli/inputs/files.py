@@ -151,7 +151,7 @@ def is_archive(name: str) -> bool:
 def _of_file(path: str) -> ListedImage:
     refuse_endless(path)
     if is_archive(path):
-        message = f"'{path}' is an archive, and images are read from files"
+        message = f"'{path}' is an archive, but images are read from files"
         raise CannotRunError(message, f"tar -xf {shlex.quote(path)}")
     return ListedImage(path)
 

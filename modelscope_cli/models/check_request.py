@@ -39,9 +39,7 @@ def check_request(request: ModelRequest) -> ModelRequest:
     elif split_hub(request.model)[0]:
         check_hub(request.model)
     elif request.model.startswith("torchvision:") and (name := request.model[12:].lower()) in model_names():
-        raise UsageError(
-            f"'{request.model}': the names of torchvision have no prefix", f"did you mean {name}"
-        )
+        raise UsageError(f"'{request.model}': torchvision names have no prefix", f"did you mean {name}")
     elif is_import(request.model):
         refuse_missing_file(request.model)
     elif request.model.lower() not in model_names():
@@ -80,7 +78,7 @@ def _check_program(request: ModelRequest) -> None:
 def _unknown_model(model: str) -> UsageError:
     path = Path(model)
     if (options := pasted_from_python(model)) is not None:
-        return UsageError(f"'{model}' is Python, and a model is named on the command line", options)
+        return UsageError(f"'{model}' is Python code, but a model is given by its name", options)
     if path.suffix == ".py" and not path.exists():
         raise CannotRunError(f"no model file '{model}'", look_for(path))
     if path.suffix == ".py":

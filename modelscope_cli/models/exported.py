@@ -1,4 +1,4 @@
-"""Load a program of torch.export (`.pt2`), whose file is scanned before anything of it is loaded."""
+"""Load a torch.export program (`.pt2`), whose file is scanned before anything of it is loaded."""
 
 import shlex
 from dataclasses import replace
@@ -25,7 +25,7 @@ _OF_TRAINING = {"aten.batch_norm.default": (5, 3), "aten.dropout.default": (2, 1
 
 
 def load_program(path: Path) -> LoadedModel:
-    """Load a program of torch.export whose file holds nothing that runs when it is loaded."""
+    """Load a torch.export program whose file holds nothing that runs when it is loaded."""
     contents = read_contents(path)
     safety = scan_file(path)
     if safety.rank != KNOWN:
@@ -36,7 +36,7 @@ def load_program(path: Path) -> LoadedModel:
             message, f"modelscope weights --scan {shlex.quote(str(path))}   shows it; {trusted}"
         )
     if contents.format != TORCH_EXPORT:
-        message = f"'{path}' is not a program of torch.export but {contents.format}"
+        message = f"'{path}' is not a torch.export program but {contents.format}"
         raise CannotRunError(message, f"modelscope weights {shlex.quote(str(path))}")
     try:
         program = torch.export.load(path)

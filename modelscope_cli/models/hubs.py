@@ -131,11 +131,11 @@ def _check_folder(model: str, name: str) -> None:
     if not name or (is_path and not os.path.isdir(name)):
         raise UsageError(f"'{model}' names neither a model nor a folder", "--model hf:OWNER/NAME")
     if is_path and not os.path.isfile(os.path.join(name, "config.json")):
-        message = f"'{name}' is not a folder of transformers: it has no config.json"
+        message = f"'{name}' is not a transformers folder: it has no config.json"
         raise UsageError(message, f"ls {shlex.quote(name)}")
     described = described_beside(Path(name)) if is_path else None
     if described is not None and not described.is_whole:
-        raise UsageError(f"'{name}' is a folder of timm, not of transformers", f"--model {shlex.quote(name)}")
+        raise UsageError(f"'{name}' is a timm folder, not a transformers one", f"--model {shlex.quote(name)}")
 
 
 def check_package(prefix: str, typed: str) -> None:

@@ -135,7 +135,7 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
     notes = [*checkpoint.notes, *([prefix_note] if prefix_note else [])]
     num_classes = _classes_in(state, trial, on_trial, request)
     if num_classes is not None:
-        no_head = "head: none in the checkpoint, so the output is features to predict nothing with"
+        no_head = "head: none in the checkpoint, so the output is features, not class scores"
         notes.append(f"num classes: {num_classes}, as in the checkpoint" if num_classes else no_head)
     is_final = on_trial is architecture and num_classes is None
     module = (

@@ -64,7 +64,7 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     if is_near and not (name or identified.candidates or request.is_strict):
         name = identified.nearest
     if name is None and not identified.candidates and _holds_layers_of_torch(contents):
-        note = f"model: '{path}', saved whole: all its classes are layers of torch"
+        note = f"model: '{path}', saved whole: all its classes are torch layers"
         return replace(request, checkpoint=path, headers=headers), (note,)
     if name is None:
         raise _not_recognised(path, identified, contents)
@@ -135,7 +135,7 @@ def _not_recognised(path: Path, identified: Identified, contents: Contents) -> M
     model = class_with([tensor.name for tensor in contents.tensors])
     hint = f"--model {shlex.quote(model)} --checkpoint {file}"
     if identified.score < _MIN_SCORE:
-        message = f"'{path}' does not hold the weights of a model of torchvision or timm"
+        message = f"'{path}' does not hold the weights of a torchvision or timm model"
         if all(_OF_SEQUENTIAL.match(tensor.name) for tensor in contents.tensors):
             kind = "weights named as in an nn.Sequential, which do not say what its layers are"
             message = f"'{path}' holds {kind}"
@@ -144,11 +144,11 @@ def _not_recognised(path: Path, identified: Identified, contents: Contents) -> M
         factors = [one for one in contents.tensors if re.search(r"lora_(embedding_)?(A|down)\b", one.name)]
         if factors and all("lora_" in tensor.name for tensor in contents.tensors):
             rank = ", ".join(sorted({str(*one.shape[:1]) for one in factors}))
-            message = f"'{path}' is a LoRA adapter of rank {rank}: changes of a model, without its weights"
+            message = f"'{path}' is a LoRA adapter of rank {rank}: changes to a model, without its weights"
             hint = f"modelscope weights {file}   lists it; FILE.py:NAME can return the model with it merged"
         return CannotRunError(message, hint)
     is_body = identified.is_headless and not identified.unexpected
-    problem = "has no head to predict with" if is_body else "is not a model of torchvision or timm"
+    problem = "has no head to predict with" if is_body else "is not a torchvision or timm model"
     if model == "FILE.py:NAME":
         loads = identified.loads(str(path), contents.note)
         hint = f"--model {loads}"

@@ -218,7 +218,7 @@ class OnnxNet(nn.Module):
         pairs = list(zip(wanted, tensor.shape, strict=False))[1:]
         if len(wanted) != tensor.ndim or any(isinstance(size, int) and size != n for size, n in pairs):
             typed = ",".join(str(size) if isinstance(size, int) else "1" for size in wanted)
-            message = f"'{self.model.path}' takes {_text(value)} as '{value.name}', and was given "
+            message = f"'{self.model.path}' takes {_text(value)} as '{value.name}', but was given "
             message += "x".join(map(str, tensor.shape)) or "one number"
             images = f"   or for images --size {','.join(typed.split(',')[2:])}" if len(wanted) == 4 else ""
             raise CannotRunError(message, f"--input-shape {typed}{images}")
@@ -264,7 +264,7 @@ class OnnxNet(nn.Module):
             yield feeds
             return
         if n_images % size:
-            message = f"'{self.model.path}' takes {size} images at a time, and {n_images} were given"
+            message = f"'{self.model.path}' takes {size} images at a time, but {n_images} were given"
             raise CannotRunError(message, f"--batch {size}")
         for at in range(0, n_images, size):
             yield {name: array[at : at + size] for name, array in feeds.items()}

@@ -40,7 +40,7 @@ class ModelKeywords(LoadingKeywords, total=False):
             many is an error only with --strict. In Python, True also works for the images of a module.
         num_classes: how many classes the head has.
         model_arg: an argument for the model's class or factory (repeatable).
-        device: the device: auto (the accelerator, else cpu), any name that torch knows, or a number.
+        device: the device: auto (the accelerator, else cpu), any torch device name, or a number.
         dtype: the dtype to run in: float32, bfloat16 or float16.
         seed: the seed of random weights and noise.
     """

@@ -264,7 +264,7 @@ class Layout:
         key, _, direction = self.sort.partition(":")
         column = find_column(columns, key, "--sort", self.sort)
         if ":" in self.sort and direction not in _DIRECTIONS:
-            message = f"'--sort {self.sort}' ends in neither :asc nor :desc"
+            message = f"'--sort {self.sort}' must end in :asc or :desc"
             raise UsageError(message, f"--sort {column.key}:asc")
         return column, direction
 

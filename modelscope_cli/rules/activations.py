@@ -51,7 +51,7 @@ def unused_statistics(evidence: Evidence) -> str | None:
 
 
 def _nothing_seen(evidence: Evidence, threshold: float) -> str | None:
-    """Return why rules about layers cannot be judged, if none was seen to run, as in an exported program."""
+    """Return why rules about layers cannot be judged, if none was seen running, as in an exported program."""
     assert evidence.forward is not None
     types = (*_WEIGHTED, *_NORMS, *RECTIFIERS, "Sigmoid", "Tanh")
     is_seen = any(call.name or call.type.startswith(types) for call in evidence.forward.flow)
@@ -263,7 +263,7 @@ def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The running statistics of a batch norm do not match these images.
 
     Measure: the larger of |batch mean - running mean| / running std and |ln(variance ratio)|; above 0.2 plus
-        2 / sqrt(images) where the statistics are mostly initial values, or fewer predictions are right with them
+        2 / sqrt(images) where the statistics are mostly initial values, or if fewer predictions are right with them
     Source: our measurement: at most 1.1 for a trained network on 1 to 10 of its images; 3 means a variance 20 times
         as large or as small
     Hint: check the preprocessing (--mean, --std, --size), or update the statistics on your data in train mode
@@ -336,7 +336,7 @@ def _no_statistics_to_judge(evidence: Evidence, threshold: float) -> str | None:
 
 def foreign_statistics(evidence: Evidence) -> str | None:
     """Return why what a batch norm passes on says nothing of the model; None where MS208 finds nothing."""
-    foreign = "the statistics of a batch norm are those of other inputs (MS208)"
+    foreign = "the statistics of a batch norm were computed from other inputs (MS208)"
     return (unused_statistics(evidence) or foreign) if foreign_inputs(evidence, _FOREIGN) else None
 
 
@@ -385,10 +385,10 @@ def _foreign(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         (first, value), *others = far
         if not first.square <= threshold:
             times = rounded(math.sqrt(first.square))
-            words = f"its inputs are {times} times as large as its running statistics say"
+            words = f"its inputs are {times} times as large as its running statistics imply"
         elif first.variance:
             times = rounded(first.variance**-0.5)
-            words = f"its inputs vary {times} times less than its running statistics say"
+            words = f"its inputs vary {times} times less than its running statistics imply"
         else:
             words = "its inputs are constant, but its running variance is not zero"
         if others:
@@ -411,7 +411,7 @@ def _as_made(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """A norm has its initial statistics, or its initial scale and shift, although the model is trained or loaded;
     or the file lacks weights of any layer.
 
-    Measure: norms that run with their initial values; of any layer, whether the file lacks its weights
+    Measure: norms that run with their initial values, or layers whose weights the file lacks
     Source: torch.nn.BatchNorm2d, track_running_stats: each batch in train mode updates them; torch.optim.SGD: each
         step changes every parameter that has a gradient
     Hint: modelscope weights FILE   lists the contents of the file; load parameters and buffers with strict=True

@@ -90,11 +90,11 @@ def _weights(backward: Backward) -> Iterator[Weight]:
     source=VANISHING_SOURCE,
 )
 def _vanishing(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """Almost no gradient arrives at a weight.
+    """Almost no gradient reaches a weight.
 
     Hint: modelscope grads MODEL   draws the gradients by depth; add a norm or residual connections, or change the
         initialisation
-    Why: the weights before it hardly change, however long the training lasts
+    Why: the weights before it hardly change, however long training lasts
     """
     backward, idle = _backward(evidence), idle_blocks(evidence)  # which MS205 names
     judged = tuple(row for row in backward.parameters if not is_inside(row.name, idle))

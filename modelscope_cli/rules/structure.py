@@ -61,7 +61,7 @@ def _never_trained(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Measure: parameters of one layer whose .grad stays None
     Source: torch.nn.parallel.DistributedDataParallel, find_unused_parameters: even one such parameter is an error
     Hint: look for detach(), no_grad(), argmax or .item() after it; freeze it (requires_grad=False) if intended
-    Why: these parameters keep their initial values, although the training seems to work
+    Why: these parameters keep their initial values, although training seems to work
     """
     assert evidence.backward is not None
     called = {row.name for row in _rows(evidence) if row.executed}

@@ -180,7 +180,7 @@ class LearnerOptions:
             "--device",
             "-d",
             metavar="DEVICE",
-            help="The device: auto (the accelerator, else cpu), any name that torch knows, or a number.",
+            help="The device: auto (the accelerator, else cpu), any torch device name, or a number.",
             autocompletion=completion.one_of("auto", "cpu", "cuda", "mps", "xpu"),
         ),
     ] = "auto"

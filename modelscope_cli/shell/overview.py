@@ -23,14 +23,14 @@ _TABLE = {
         "modelscope_cli.commands.watch": "Run your training script, unchanged, and see inside its models.",
         "modelscope_cli.commands.grads": "Run a forward and a backward pass and print the gradients.",
         "modelscope_cli.commands.train": "Train a classifier for a few steps and show what happens inside.",
-        "modelscope_cli.commands.lrfind": "Sweep the learning rate in a short training and suggest one.",
+        "modelscope_cli.commands.lrfind": "Sweep the learning rate over a short training run and suggest one.",
     },
     "Check and compare": {
         "modelscope_cli.commands.check": "Check a model or a data set; exit with 1 if a rule is broken.",
         "modelscope_cli.commands.diff": "Compare two models or checkpoints; exit with 1 if they differ.",
     },
     "Files and names": {
-        "modelscope_cli.commands.report": "Make one page of a model and an image, or of a saved result.",
+        "modelscope_cli.commands.report": "Make one page about a model and an image, or from a saved result.",
         "modelscope_cli.commands.weights": "List a checkpoint and name its architecture, without loading it.",
         "modelscope_cli.commands.demo": "Copy the samples: images, a tiny network and a training script.",
         "modelscope_cli.commands.help": "Explain a topic, a command, a rule, or the schema of a result.",

@@ -8,8 +8,8 @@ from modelscope_cli.shell.parameters import function_of
 from modelscope_cli.shell.typer_app import doc_of
 
 _MODEL = {
-    "resnet34": "a model of torchvision; `modelscope summary --list` lists them",
-    "timm:NAME": "a model of timm, once it is installed: pip install timm",
+    "resnet34": "a torchvision model; `modelscope summary --list` lists them",
+    "timm:NAME": "a timm model, once it is installed: pip install timm",
     "hf:FOLDER": "a folder that transformers saved: pip install transformers",
     "best.pth": "a checkpoint whose architecture is recognised by its tensors",
     "path/to/net.py:Net": "a class, function or module in a Python file, which is executed",

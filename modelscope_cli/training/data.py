@@ -287,7 +287,7 @@ class Batches:
                 yield batch
         if is_empty:
             raise CannotRunError(
-                "not one image could be read", "give a folder with one folder of images for each class"
+                "no image could be read", "give a folder with one folder of images for each class"
             )
 
 

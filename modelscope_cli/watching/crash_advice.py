@@ -63,7 +63,7 @@ def _on_state(error: BaseException) -> str:
             carried.setdefault(name, value)
     if not carried:
         return (
-            "detach what is kept from the batch before, such as the state of a recurrent layer: state = "
+            "detach what is kept from the previous batch, such as the state of a recurrent layer: state = "
             "state.detach(); or add up the losses that share a graph, and call backward() once"
         )
     lines = [
@@ -72,7 +72,7 @@ def _on_state(error: BaseException) -> str:
         else f"{name} = tuple(s.detach() for s in {name})"
         for name, value in carried.items()
     ]
-    return f"cut off the state that the batch before left: {'; '.join(lines)}"
+    return f"detach the state left by the previous batch: {'; '.join(lines)}"
 
 
 def _has_graph(value: Any) -> bool:

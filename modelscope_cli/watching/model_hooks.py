@@ -331,8 +331,8 @@ class PassWatch:
         held = next((key for key in model.entering if key.name == name), None)
         is_first = held is None and not (kind or model.step or x.grad_fn is not None or is_transformed())
         if is_first and (ratio := roughness_of(x.detach()[:_LOOKED_AT].float())) > _ROUGH:
-            words = f"neighbouring pixels of the input of {model.label} differ {ratio:.2g} times as much as"
-            self._guard.tell_once(LAYOUT, f"{words} if it is read as height, width, channels")
+            words = f"neighbouring pixels of the input of {model.label} differ {ratio:.2g} times as much as when it"
+            self._guard.tell_once(LAYOUT, f"{words} is read as height, width, channels")
         key = held or EnteringKey(name, kind, tuple(x.shape), dtype, x.requires_grad)
         try:
             model.entering.setdefault(key, EnteringSums()).add(x)

@@ -158,7 +158,7 @@ class Clock:
     @property
     def unseen(self) -> str:
         """Say that there are no layers."""
-        what = f"no layers: no model that {self.label} trains was seen to run"
+        what = f"no layers: no model that {self.label} trains was seen running"
         why = "is the model compiled inside a function or by model.compile(), or not an nn.Module?"
         return f"{what} ({why})"
 

@@ -24,8 +24,8 @@ _SAME_PLACE = "the token that the model reads at the same place, so it has only 
 _WORDS = {
     _HERE: _SAME_PLACE,
     _LAST: "the last token that the model reads, so it has only to copy that",
-    _TWICE: "the token two places later: the targets were shifted twice, as models of transformers shift "
-    "their labels themselves",
+    _TWICE: "the token two places later: the targets were shifted twice, as transformers models shift their "
+    "labels themselves",
     _BEFORE: "the token one place earlier, which the model has already read",
     _SLICED: "a token that the model has already read at that place, so it has only to copy its input",
 }

@@ -109,7 +109,7 @@ def test_a_renamed_head_is_found(case):
 def test_fine_tuning_and_another_start_are_told_apart(case):
     name, _, a, other = case
     tuned = causes(a, fine_tuned(copy.deepcopy(other)))["backbone"]
-    assert "close to those of A: one is trained on from the other, or both from one start" in tuned
+    assert "close to those of A: one is fine-tuned from the other, or both from one start" in tuned
     assert "unrelated" not in tuned
     assert tuned.count("the norms counted 0 batches in A and 3 in B") == (name in ("resnet", "mobilenet"))
     apart = causes(a, fine_tuned(made(name, 7, 2)))["backbone"]

@@ -164,5 +164,7 @@ def test_an_image_without_a_label_is_explained_by_the_strongest_which_is_said(bi
     nn.init.constant_(layers[-1].bias, bias)
     model, image, told = nn.Sequential(*layers), torch.rand(1, 3, 16, 16), Told()
     ms.explain(model, image, target=target, method="hirescam", output_kind="labels", progress=told)
-    is_told = any("no label is on, so the strongest is explained" in note for note in told.notes)
+    is_told = any(
+        "no label is predicted, so the one with the highest score is explained" in note for note in told.notes
+    )
     assert is_told == (bias < 0 and target == "predicted")

@@ -156,5 +156,5 @@ def test_a_training_that_only_memorises_is_not_called_sound(is_learnable):
 def test_a_rate_found_by_a_slight_fall_is_said_to_be_unsure(tiny):
     record = ms.lrfind(tiny, steps=10, pictures=20, size=16, batch=4)
     found = replace(record, suggestion=Suggestion(0.1, 0.1, 0.1), smoothed=(2.0, 1.96, 3.0))
-    assert answer(replace(found, fall=0.04)).endswith("it fell by only 2.0 %: give more --steps to be surer")
+    assert answer(replace(found, fall=0.04)).endswith("it fell by only 2.0 %: use more --steps to be sure")
     assert answer(replace(found, fall=0.4)).endswith("were tried")

@@ -117,7 +117,7 @@ def test_processes_whose_torchrun_was_killed_end(place, alone):
         store.communicate()
     said = [process.communicate(timeout=100)[1] for process in ranks]
     assert [process.returncode for process in ranks] == [4, 4], said
-    assert "error: the store of torchrun is gone" in said[0]
+    assert "error: torchrun's store is gone" in said[0]
     assert len(content(place / "orphaned")) < 2 * 13
     out, _ = run(None, *STATS, "--out", "orphaned", "--resume", cwd=place, OMP_NUM_THREADS="1")
     assert document(out) == alone[0]

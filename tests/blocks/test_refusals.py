@@ -69,7 +69,7 @@ def test_there_has_to_be_something_to_go_on_with(finished_copy, capsys):
 def test_a_damaged_block_is_computed_again(finished_copy, capsys):
     (finished_copy / "kept/blocks/activations-000001.block").write_text("{")
     assert run(again("--resume")) == 0
-    assert "block activations-000001.block is damaged and computed again" in capsys.readouterr().err
+    assert "block activations-000001.block is damaged, and is computed again" in capsys.readouterr().err
 
 
 def test_blocks_of_another_version_are_refused(finished_copy, capsys):

@@ -47,7 +47,7 @@ def npy() -> bytes:
 
 
 FORMATS: dict[str, tuple[Callable[[], bytes], str]] = {
-    "gguf": (gguf, "a GGUF file of llama.cpp"),
+    "gguf": (gguf, "a llama.cpp GGUF file"),
     "hdf5": (lambda: b"\x89HDF\r\n\x1a\n" + bytes(90), "an HDF5 file"),
     "gzip": (lambda: gzip.compress(b"x" * 300), "compressed by gzip"),
     "bzip2": (lambda: bz2.compress(b"x" * 300), "compressed by bzip2"),

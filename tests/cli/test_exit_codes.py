@@ -51,7 +51,7 @@ TABLE = [
     # two sides
     ("diff", "resnet18", 2, "nothing to compare 'resnet18' with", "--b-dtype bfloat16"),
     ("diff", "resnet18 vit_b_16 -w none", 4, "no tensor in common", "compares their outputs"),
-    ("diff", "{a} {b} {dot}", 4, "'{a}' does not hold the weights of a model", "--checkpoint {a}"),
+    ("diff", "{a} {b} {dot}", 4, "'{a}' does not hold the weights of a", "--checkpoint {a}"),
     ("diff", "{a} {b} --b-dtype bfloat16", 2, "'--b-dtype bfloat16'", "--model NAME"),
     ("diff", "{a} {b} -l nothing", 2, "layer pattern 'nothing' matches no tensor", "--layer"),
     ("diff", "{a} {b} {dot} <tiny> --b-checkpoint {a}", 2, "two checkpoints for B", "leave out --b-c"),
@@ -91,7 +91,7 @@ TABLE = [
     ("weights", "{shapes} --convert {shapes}", 2, "is the file itself", "-copy.safetensors"),
     ("weights", "{shapes} --convert {bad}/no/x.safetensors", 4, "there is no folder '{bad}/no'", "mkdir -p "),
     ("weights", "{shapes} -o {bad}/no/x.csv", 4, "there is no folder '{bad}/no'", "mkdir -p {bad}/no"),
-    (ALL, "<{bad}/nan.safetensors>", 4, "does not hold the weights of a model", "--checkpoint {bad}/nan"),
+    (ALL, "<{bad}/nan.safetensors>", 4, "does not hold the weights of a", "--checkpoint {bad}/nan"),
     (ALL, "<{shapes}> -c {bad}/nan.safetensors", 2, "cannot be combined", "leave out --checkpoint"),
     # layers
     (ALL, "<tiny> -l nothing", 2, "'nothing' matches no layer", "types: BatchNorm2d, Conv2d"),

@@ -187,7 +187,7 @@ for _ in range(3):
 """
 STRANGE = {
     "skips every step": (ALL_SKIPPED, "no step was taken: the gradients were never finite"),
-    "has no module": (OWN_TENSORS, "no model that SGD trains was seen to run"),
+    "has no module": (OWN_TENSORS, "no model that SGD trains was seen running"),
     "never trains": ("print('hello')", "never trained: no optimizer stepped and nothing ran backward"),
     "without an optimizer": (WITHOUT_OPTIMIZER, "5 backward passes, but SGD never stepped"),
 }

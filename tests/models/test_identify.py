@@ -151,7 +151,7 @@ def test_the_hint_for_a_body_loads_it(tmp_path: Path, kind: str) -> None:
     inner.fc, file = nn.Identity(), tmp_path / "two.pth"
     state = {f"net.body.{key}": torch.ones(one.shape) for key, one in inner.state_dict().items()}
     torch.save({"student": {"head": torch.ones(2)}, "teacher": {**state, "queue": torch.ones(2)}}, file)
-    with pytest.raises(CannotRunError, match="is not a model of torchvision or timm: nearest is") as caught:
+    with pytest.raises(CannotRunError, match="is not a torchvision or timm model: nearest is") as caught:
         recognise(ModelRequest(str(file), key="teacher"))
     name, options = ("timm:resnet10t", "") if kind == "timm" else ("resnet18", " --no-strict")
     assert caught.value.hint == f"--model {name} --checkpoint {file} --key teacher.net.body{options}"
@@ -159,7 +159,9 @@ def test_the_hint_for_a_body_loads_it(tmp_path: Path, kind: str) -> None:
     loaded = load_model(request)
     assert all((tensor == 1).all() for key, tensor in loaded.module.state_dict().items() if "fc" not in key)
     told = " ".join((*loaded.notes, *(one.message for one in loaded.warnings)))
-    assert ("features to predict nothing with" if kind == "timm" else "predictions mean nothing") in told
+    assert (
+        "the output is features, not class scores" if kind == "timm" else "predictions mean nothing"
+    ) in told
 
 
 @pytest.mark.parametrize(
@@ -211,7 +213,7 @@ def test_metadata_decides_between_look_alikes(tmp_path: Path) -> None:
 
 def test_of_no_model_and_of_nearly_one(tmp_path: Path) -> None:
     torch.save({"a": torch.ones(1)}, tmp_path / "own.pt")
-    with pytest.raises(CannotRunError, match="does not hold the weights of a model"):
+    with pytest.raises(CannotRunError, match="does not hold the weights of a"):
         recognise(ModelRequest(str(tmp_path / "own.pt")))
     module = skeleton("resnet18")
     module.fc = nn.Identity()

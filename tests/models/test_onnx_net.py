@@ -182,7 +182,7 @@ def test_several_inputs_wrong_sizes_and_float16(tmp_path: Path) -> None:
     assert [row.type for row in record.layers] == ["OnnxNet", "Cast", "Add"]
     with pytest.raises(CannotRunError, match=r"takes the inputs x=1x4 float16, z=1x4 float32"):
         ms.stats(path, torch.ones(1, 4))
-    with pytest.raises(CannotRunError, match="takes 1x4 float16 as 'x', and was given 1x5"):
+    with pytest.raises(CannotRunError, match="takes 1x4 float16 as 'x', but was given 1x5"):
         ms.stats(path, {"x": torch.ones(1, 5), "z": torch.ones(1, 4)})
 
 

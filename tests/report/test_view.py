@@ -50,7 +50,7 @@ def test_sorted_by_a_column_that_is_not_shown():
 
 @pytest.mark.parametrize(("view", "words", "hint"), [
     (Layout(sort="nmae"), "unknown column 'nmae' in --sort 'nmae'", "--sort name"),
-    (Layout(sort="name:up"), "'--sort name:up' ends in neither :asc nor :desc", "--sort name:asc"),
+    (Layout(sort="name:up"), "'--sort name:up' must end in :asc or :desc", "--sort name:asc"),
     (Layout(sort=":asc"), "unknown column ''", "--sort name:asc"),
     (Layout(columns="name,am"), "unknown column 'am'", "--columns name,name"),
     (Layout(columns="nmae"), "unknown column 'nmae' in --columns 'nmae'", "--columns name"),

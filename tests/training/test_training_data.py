@@ -114,7 +114,7 @@ def test_unreadable_pictures_are_skipped_and_counted(folder):
 def test_not_one_readable_picture_is_an_error(folder):
     for path in folder.rglob("*.png"):
         path.write_bytes(b"")
-    with pytest.raises(CannotRunError, match="not one image could be read"):
+    with pytest.raises(CannotRunError, match="no image could be read"):
         list(open_folder(folder, 16, seed=0).batches(8, 0))
 
 

@@ -98,7 +98,7 @@ def test_an_optimizer_of_the_frozen_part_alone(recorded):
 
     (found,) = [one for one in recorded(script).findings if one.code == "MS712"]
     assert found.layer == "head.1.weight"
-    assert found.message.endswith("all that the optimizer holds has requires_grad=False")
+    assert found.message.endswith("all parameters in the optimizer have requires_grad=False")
     assert found.hint.startswith("pass the optimizer [p for p in model.parameters() if p.requires_grad]")
 
 

@@ -136,7 +136,7 @@ class Blocks:
                 folder.start(key)
             elif self.is_first and not differences(key, folder.key() or {}):
                 for name in folder.remove_damaged():
-                    self._progress.note(f"block {name} is damaged and computed again")
+                    self._progress.note(f"block {name} is damaged, and is computed again")
             if self._rendezvous is not None and self.is_first:
                 self._rendezvous.tell("folder", str(folder.path))
             elif self._rendezvous is not None:
@@ -145,7 +145,7 @@ class Blocks:
                 message = (
                     f"'{folder.path}' contains blocks of another run, which differs in {', '.join(changes)}"
                 )
-                start_again = "leave out --resume   and --force starts again"
+                start_again = "leave out --resume   and add --force to start again"
                 raise UsageError(message, start_again if self._is_again else "--force   starts again")
             yield folder
 

@@ -64,5 +64,5 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # of torch, which has several
-        message = "the store of torchrun is gone: torchrun has ended"
+        message = "torchrun's store is gone: torchrun has ended"
         raise CannotRunError(message, "start the same command with --resume") from error

@@ -54,7 +54,7 @@ def diff(
     """Compare two checkpoints, two models, or one under two settings: the weights, or with an input every layer.
 
     Args:
-        a, b: names, files or modules of yours; as b also an ONNX file, a program of torch.export, or in Python an
+        a, b: names, files or modules of yours; as b also an ONNX file, a torch.export program, or in Python an
             `ExportedProgram`. Two results of one command (in Python records, else
             documents, pages or folders) are compared number by number. Without b, B is a under the settings of
             b_... . If both are the same module, B is a copy. Two modules may not share layers in a run. A

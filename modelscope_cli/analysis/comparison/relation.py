@@ -17,7 +17,7 @@ from modelscope_cli.records.naming import counted, dtype_name, layer_of, some
 _RELATED = 0.3
 _WITHIN = "equal within the tolerance"
 _NOT_FINITE = "not compared, because of NaN or infinity"
-_CLOSE = "close to those of A: one is trained on from the other, or both from one start (cosine at least {low:.4g})"
+_CLOSE = "close to those of A: one is fine-tuned from the other, or both from one start (cosine at least {low:.4g})"
 _UNRELATED = "unrelated to those of A (cosine at most {high:.4g})"
 # Of weights that are A's but for some values: what became of these
 _ZEROED = "those of A with {share} of the values set to zero"

@@ -105,7 +105,7 @@ def _same_module(ours: LoadedModel, of_b: BSettings, settings: ModelRequest) -> 
 
 
 def _as_module(side: Any) -> Any:
-    """Turn a program of torch.export into a model; return anything else unchanged."""
+    """Turn a torch.export program into a model; return anything else unchanged."""
     kind, library = type(side).__name__, type(side).__module__.partition(".")[0]
     if kind == "ExportedProgram" and library == "torch":
         info = ModelInfo("object", kind, kind, WeightsInfo("object", "object", "handed over"))

@@ -356,7 +356,7 @@ def _asking(
                     is_off = getattr(target, "has_several", False) and probability < 0.5
                     if n == first == 0 and is_off and aim.kind == PREDICTED:
                         subject.progress.note(
-                            f"no label is on, so the strongest is explained: {target.words}"
+                            f"no label is predicted, so the one with the highest score is explained: {target.words}"
                         )
                 has_many = isinstance(target, ClassTarget) and target.n_classes > 1
                 yield ImageQuery(

@@ -153,8 +153,7 @@ def _because(error: UnfitError, model: nn.Module) -> UnfitError:
     if zeros and isinstance(error, ZeroGradientError):
         message = f"every value of '{zeros[-1]}' is zero, so the score does not depend on the image"
         return UnfitError(
-            message,
-            "--checkpoint FILE   with trained weights; of torchvision's models also --weights DEFAULT",
+            message, "--checkpoint FILE   with trained weights; for torchvision models also --weights DEFAULT"
         )
     return error
 

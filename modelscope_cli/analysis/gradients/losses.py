@@ -66,7 +66,7 @@ class Criterion:
     def detection_label(self) -> int:
         """Return the label of the synthetic object: the target, or 1 by default."""
         if self._aim is not None:
-            message = f"'--target {self._aim.typed}' is of boxes, but in train mode the model returns losses"
+            message = f"'--target {self._aim.typed}' is a box, but in train mode the model returns losses"
             raise UsageError(message, "--mode eval")
         if self._request.target == PREDICTED:
             return 1

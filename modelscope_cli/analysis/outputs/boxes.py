@@ -160,7 +160,7 @@ def boxes_of_yolo(found: Tensor, head: Any, n_classes: int, size: tuple[int, int
     kinds = {kind.__name__ for kind in type(head).__mro__}
     if "OBB" in kinds:
         raise CannotRunError(
-            "the model outputs rotated boxes, which are not read", "modelscope stats ...   needs no boxes"
+            "the model outputs rotated boxes, which are unsupported", "modelscope stats ...   needs no boxes"
         )
     has_queries, is_final = "RTDETRDecoder" in kinds, bool(getattr(head, "end2end", False))
     has_labels = is_final or (has_queries and hasattr(head, "postprocess"))

@@ -54,8 +54,7 @@ _WORDS = {
     NONFINITE: "the scores of {images} are NaN or infinite; modelscope stats shows where that begins",
     UNDECIDED: "the scores are the same for all classes, so the prediction is arbitrary",
     FLAT: "all numbers of the output are the same",
-    ALIKE: "the output is the same for all images, so it says nothing about an image: its signal vanishes on the "
-    "way",
+    ALIKE: "the output is the same for all images: the input signal vanishes inside the model",
     SATURATED: "the scores are saturated: each probability rounds to 0 or 1; {so}",
 }
 _SO = {  # what follows from saturated scores, by command

@@ -38,7 +38,7 @@ def parse_aim(target: str | SupportsIndex) -> TargetSpec:
         typed = target if isinstance(target, str) else str(as_integer(target))
     except TypeError:
         raise UsageError(
-            f"a target is one class for all images, not one of type {type(target).__name__}",
+            f"a target is one class for all images, not an object of type {type(target).__name__}",
             "give one image at a time, each with its own target",
         ) from None
     if typed == PREDICTED:

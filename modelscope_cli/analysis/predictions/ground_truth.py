@@ -92,7 +92,7 @@ class Evaluator:
             raise CannotRunError(message, "--output-kind embedding   if both are numbers")
         are_flags = n == 1 and {row[0] for row in self._numbers} <= {0.0, 1.0}
         why = "the truth is numbers" if are_scores else ""
-        why = "0 and 1 are numbers, and with --scores sigmoid classes" if are_flags else why
+        why = "0 and 1 are read as numbers, or with --scores sigmoid as classes" if are_flags else why
         return replace(answer, main=Vectors(values), why=why)
 
     def look(self, answer: ModelOutput, batch: Batch, first: int, activation: str) -> EvaluatedBatch | None:

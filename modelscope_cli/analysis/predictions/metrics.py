@@ -70,7 +70,7 @@ class ClassNames:
                 indices = [int(float(word))]
             if len(indices) > 1:
                 message = f"{source}: '{word}' is the label of the classes {', '.join(map(str, indices))}"
-                raise CannotRunError(message, f"call them by their index: {indices[0]}")
+                raise CannotRunError(message, f"give the index instead: {indices[0]}")
             if indices and 0 <= indices[0] < self.n_classes:
                 index_of[word] = indices[0]
             else:

@@ -424,7 +424,7 @@ def _like(optimizer: torch.optim.Optimizer, twins: Mapping[int, nn.Parameter]) -
         for group in optimizer.param_groups
     ]
     if not any(group["params"] for group in groups):
-        message = f"{type(optimizer).__name__} steps no parameter of the model that requires a gradient"
+        message = f"{type(optimizer).__name__} updates no parameter of the model that requires a gradient"
         raise UsageError(message, "make the optimizer from model.parameters()")
     return type(optimizer)([group for group in groups if group["params"]])  # type: ignore[call-arg]
 

@@ -201,7 +201,7 @@ def _memory_of(fit: Any) -> int:
     """Return the memory in bytes that was given as `24GB`."""
     limit = int(cast(float, read_threshold(fit, "bytes", "--fit ")))
     if limit > _MOST_MEMORY:
-        raise UsageError(f"'--fit {fit}' is more memory than a machine has", "--fit 24GB")
+        raise UsageError(f"'--fit {fit}' is more memory than any machine has", "--fit 24GB")
     return limit
 
 

@@ -71,7 +71,7 @@ def weights(
     """
     progress = progress or SILENT
     if not isinstance(file, str | PathLike):
-        message = f"weights are read from a file, not from one of type {type(file).__name__}"
+        message = f"weights are read from a file, not from an object of type {type(file).__name__}"
         raise UsageError(message, "give its path; modelscope.summary(model) lists the layers of a module")
     path, target = Path(file), Path(convert) if convert is not None else None
     if target is not None:

@@ -63,7 +63,7 @@ _CLOSED = {
     **{b"\x1f\x8b": "packed by gzip", b"BZh": "packed by bzip2"},
     **{b"\xfd7zXZ": "packed by xz", b"\x5d\x00": "packed by lzma"},
     **dict.fromkeys((b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda"), "packed by zlib"),
-    **{b"\x89HDF": "an HDF5 file, as Keras writes it", b"GGUF": "a GGUF file of llama.cpp"},
+    **{b"\x89HDF": "an HDF5 file, as Keras writes it", b"GGUF": "a llama.cpp GGUF file"},
 }
 # Archive members that torch.package, torch._inductor or Keras may run.
 _CODE = re.compile(r"(?i).*\.(?:py|pyc|pyd|so|dll|dylib|sh)")
@@ -186,10 +186,10 @@ def _of_zip(file: IO[bytes]) -> Iterator[Part]:
 
 def _of_entry(entry: ZipEntry, packed: IO[bytes]) -> Part:
     if entry.method == 0:
-        return Part(entry.name, packed, None if entry.is_stored else "encrypted, or of two sizes")
+        return Part(entry.name, packed, None if entry.is_stored else "encrypted, or listed with two sizes")
     if entry.method == 8:
         return _unpacked(entry.name, _Inflating(packed, -zlib.MAX_WBITS))
-    return Part(entry.name, None, f"packed by a method that is not read ({entry.method})")
+    return Part(entry.name, None, f"compressed by an unsupported method ({entry.method})")
 
 
 def _of_npy(file: IO[bytes]) -> Iterator[Part]:

@@ -204,7 +204,7 @@ class Scanner:
         is_read = self.look(file, place, depth + 1)
         is_values = part.is_storage or _EXPORTED.fullmatch(part.name) is not None
         if not (is_read or is_values or part.problem):
-            self._add([Suspect(place, UNKNOWN, "is of a format that is not read", None, place)])
+            self._add([Suspect(place, UNKNOWN, "has an unsupported format", None, place)])
 
     def _add(self, suspects: Iterable[Suspect]) -> None:
         """Keep the worst rating of each name."""

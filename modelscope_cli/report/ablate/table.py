@@ -13,7 +13,7 @@ from modelscope_cli.report.sheet import Column, Sheet, field_columns, percentage
 
 _STAND_INS = {
     "zero": "zeros",
-    "mean": "the mean of each channel over its positions (of all channels, if each has one value)",
+    "mean": "the mean of each channel over its positions (over all channels if each has one value)",
     "shuffle": "the layer's own values at shuffled positions, in the same order for all channels",
 }
 _HOW = {"zero": "set to zero", "mean": "set to its mean", "shuffle": "shuffled"}
@@ -73,7 +73,7 @@ def answer(record: AblateRecord) -> str:
     change = "NaN" if gain is None else "+" * (gain > 0) + numbers.number(gain)
     winners = _winners(rows)
     names = [label_of(row) + (f"[{row.channel}]" if row.channel is not None else "") for row in winners]
-    has = "has the largest effect" if len(names) == 1 else "have the largest effect, the same"
+    has = "has the largest effect" if len(names) == 1 else "share the largest effect"
     by = "" if most.kl_divergence is None else f"KL {numbers.number(most.kl_divergence)} nats, "
     effect = f"{some(names, 3)} {has}, {by}{record.score_name} {change}"
     if record.baseline.accuracy and most.accuracy:

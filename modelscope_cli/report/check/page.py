@@ -56,9 +56,9 @@ def _rules(record: CheckRecord) -> Html:
     sheet = Sheet(
         "", columns, others, is_bad=lambda rule: by_code[rule.code] > 0, is_dim=lambda rule: not rule.judged
     )
-    caption = "with the threshold and where that comes from"
+    caption = "with their thresholds and sources"
     shown = (
-        sheet_section(sheet, "rule-rows", f"Rules with findings or not judged, {caption}.")
+        sheet_section(sheet, "rule-rows", f"Rules with findings, and rules not judged, {caption}.")
         if others
         else NOTHING
     )

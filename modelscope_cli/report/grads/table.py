@@ -141,13 +141,13 @@ def answer(record: GradsRecord) -> str:
     """Return the norm of the gradient and how many are marked, and if any in multiples of that at the output."""
     totals, rows = record.totals, record.parameters
     marks = [row.mark for row in rows if row.mark]
-    counts = [f"{marks.count(mark)} {mark}" for mark in dict.fromkeys(marks)] or [
-        "none is zero, vanishing or exploding"
-    ]
+    n = counted(len(rows), "parameter gradient")
+    marked = ", ".join(f"{marks.count(mark)} {mark}" for mark in dict.fromkeys(marks))
+    told = f"of {n}, {marked}" if marked else f"none of {n} is zero, vanishing or exploding"
     reference = totals.output_grad_norm
     is_compared = reference > 0 and any(map(_is_marked, rows))
     times = f", {totals.grad_norm / reference:.3g} times that at the output" if is_compared else ""
-    return f"|g| {_norm(totals.grad_norm)}{times}; of {counted(len(rows), 'parameter')} {', '.join(counts)}"
+    return f"|g| {_norm(totals.grad_norm)}{times}; {told}"
 
 
 def _loss_words(record: GradsRecord) -> str:

@@ -44,7 +44,7 @@ def answer(record: LrfindRecord) -> str:
     words = f"Learning rate {rate(lr)}: {why}; {span} were tried"
     first = next((value for value in record.smoothed if value), None)
     if first and record.fall < _SLIGHT * first:
-        words += f"; it fell by only {numbers.percent(record.fall / first)}: give more --steps to be surer"
+        words += f"; it fell by only {numbers.percent(record.fall / first)}: use more --steps to be sure"
     return words
 
 

@@ -220,7 +220,7 @@ def _errors_of(truth: TruthReport) -> str:
     if one.rmse_of_mean is not None:
         each[-1] += f"; the mean of the truth as a constant: RMSE {numbers.number(one.rmse_of_mean)}"
     lead = f"worse than the mean of the truth{f' for {some(worse, 4)}' * (n > 0)}: " * bool(worse)
-    return lead + (", ".join(each) or "the truth of no image is known")
+    return lead + (", ".join(each) or "the truth is not known for any image")
 
 
 def _worse_than_mean(truth: TruthReport) -> list[str]:
@@ -424,7 +424,7 @@ def _score_words(record: PredictRecord) -> str:
         most = max((len(one.numbers) for one in record.predictions), default=0)
         if most == 1:
             return "as the model outputs them; --scores sigmoid   only if they are logits of a class"
-        many = f"; of {most} numbers each, which --format csv has" if most > _FEW else ""
+        many = f"; --format csv has all {most} numbers of each" if most > _FEW else ""
         return f"as the model outputs them, not scores of classes{many}"
     if record.output == "boxes":
         return "score of the box as the model outputs it, best first; explain --target box:0 takes rank 1"

@@ -113,7 +113,7 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     elif is_whole:
         words += f"; no parameter of {first.model} ever changes"
     if held_facts and not any(facts.requires_grad for facts in held_facts):
-        words += "; all that the optimizer holds has requires_grad=False"
+        words += "; all parameters in the optimizer have requires_grad=False"
     is_free = all(facts.requires_grad for one, facts in case.stated() if one.model == first.model)
     hint = _FREE if strangers is None and not is_free else None
     severity = ERROR if is_certain else WARNING
@@ -205,7 +205,7 @@ def _holding_strangers(case: Case, threshold: float, are_most: bool) -> list[Opt
 def never_cleared(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Gradients are never cleared between the steps.
 
-    Measure: steps in a row whose gradients include those of the step before
+    Measure: steps in a row whose gradients include those of the previous step
     Source: certain: the gradients used by one step are still there when the next backward pass begins
     Hint: call optimizer.zero_grad() before loss.backward()
     Why: each step follows the sum of all past gradients, not the current one
@@ -267,7 +267,7 @@ def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Measure: steps without a gradient
     Source: certain: no backward pass produced one
     Hint: look for .detach(), .data, .item(), NumPy or torch.no_grad() between this layer and the loss
-    Why: layers without a gradient keep their initial values, although the training seems to work
+    Why: layers without a gradient keep their initial values, although training seems to work
     """
     if case.course.steps < threshold:
         return

@@ -46,7 +46,7 @@ def not_normalised(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Bytes of an image without a norm after the first layer; or any input as large, in a training that fails.
 
-    Measure: mean or standard deviation of the input if the training fails; for images, the largest value
+    Measure: mean or standard deviation of the input if training fails; for images, the largest value
     Source: LeCun, Bottou, Orr, Müller 1998, Efficient BackProp, section 4.3: mean near 0, variance near 1
     Hint: divide images by 255, subtract the mean and divide by the standard deviation of the data
     Why: the gradients of the first layer scale with its input, so one step changes its weights far too much
@@ -220,7 +220,7 @@ def layout(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS764", "dropout-of-nearly-everything", WARNING, 0.9, Link.INITIALISATION)
 def dropped(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A dropout layer sets nearly all of its input to zero, and nothing shows that the model learns.
+    """A dropout layer sets nearly all of its input to zero, and there is no sign that the model learns.
 
     Measure: dropout probability p of the layer
     Source: Srivastava et al. 2014, section 7.3: 0.2 to 0.5 are usual; our choice: 0.9

@@ -65,7 +65,8 @@ def discriminator_wins(case: Case, threshold: float) -> Iterator[TrainingSightin
         generator are exactly 0 until the end, or its loss is as near to 0, above 5, or 5 times the initial one
     Source: Arjovsky and Bottou 2017, Towards Principled Methods for Training GANs, section 2; our choice: 0.003
     Hint: slow the discriminator down, by fewer steps or a lower rate, or add noise to its inputs; if it ends in a
-        sigmoid, which has no gradient once saturated: logits and BCEWithLogitsLoss, targets of 1 for the generator
+        sigmoid, which has no gradient once saturated, use logits and BCEWithLogitsLoss, with targets of 1 for
+        the generator
     Why: a discriminator that is always right gives the generator no gradient to learn from
     """
     courses = {one.optimizer: one for one in case.progress.losses} if case.progress.is_adversarial else {}
@@ -98,9 +99,9 @@ _DEAD_AT_FIRST = (
 
 @training_rule("MS705", "dying-units", WARNING, 0.9, Link.LAYERS)
 def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """From some step to the end, a ReLU outputs almost only zeros, or a layer with weights only zeros.
+    """From some step on, a ReLU outputs almost only zeros, or a layer with weights outputs only zeros.
 
-    Measure: share of zeros in the output of a ReLU in the last four steps or more (99.99 % unless the training
+    Measure: share of zeros in the output of a ReLU in the last four steps or more (99.99 % unless training
         fails), or all of the output of a layer with weights
     Source: a ReLU of a symmetric input is zero half of the time; our choice: nine tenths. Certain: a weight whose
         input is always zero has no gradient
@@ -146,7 +147,7 @@ def _fed_nothing(case: Case) -> Iterator[TrainingSighting]:
     for one in case.facts.inputs:
         highs, lows = known(one.series.max), known(one.series.min)
         if one.is_computed and not one.type and len(highs) >= FEW_STEPS and not any((*highs, *lows)):
-            words = f"every input value of {one.model} is 0, as the layers before it output zeros only"
+            words = f"every input value of {one.model} is 0, as the layers before it output only zeros"
             yield TrainingSighting(None, one.series.step[0], 1.0, words, severity=ERROR)
             return
 
@@ -155,7 +156,7 @@ def _fed_nothing(case: Case) -> Iterator[TrainingSighting]:
 def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Many channels of a ReLU are zero for every sample.
 
-    Measure: share of its channels that are zero in every step, if a quarter of the other values is zero too; if the
+    Measure: share of its channels that are zero in every step, if a quarter of the other values is zero too; if
         training fails, in every step from some point on
     Source: our measurement, tests/bench/verdict: at most a third at the first step of healthy runs
     Hint: lower the learning rate, initialise with kaiming_normal_, add a norm, or use a leaky activation
@@ -191,7 +192,7 @@ def _is_decided(layer: WatchedLayer) -> bool:
 
 @training_rule("MS730", "saturated-in-training", WARNING, 0.5, Link.LAYERS)
 def saturated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The output of a tanh or sigmoid is saturated, and the training fails.
+    """The output of a tanh or sigmoid is saturated, and training fails.
 
     Measure: share of the output that is saturated until the end
     Source: Glorot and Bengio 2010, section 3: a saturated unit passes almost no gradient
@@ -215,7 +216,7 @@ def saturated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS740", "chain-of-sigmoids", WARNING, 3, Link.LAYERS)
 def deep_sigmoids(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Several sigmoids follow each other, the gradient shrinks at each, and the training fails.
+    """Several sigmoids follow each other, the gradient shrinks at each, and training fails.
 
     Measure: sigmoids in a row
     Source: the derivative of the sigmoid is 1/4 at most
@@ -251,10 +252,10 @@ _CERTAIN = 10  # times the limit: the values explode, however short the run
 
 @training_rule("MS706", "exploding-activations", WARNING, 100, Link.LAYERS)
 def exploding(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The outputs of a layer keep growing, and the training fails.
+    """The outputs of a layer keep growing, and training fails.
 
     Measure: growth over the initial value, or over 1 if that is smaller, which lasts until the end; ten times as
-        much in a hidden layer if it is unknown whether the training fails
+        much in a hidden layer if it is unknown whether training fails
     Source: our measurement, tests/bench/verdict: 31x at most in healthy runs
     Hint: lower the learning rate, add a norm after the layer, or use weight decay
     Why: values that keep growing overflow in the end, and destabilise every later layer
@@ -325,7 +326,7 @@ def symmetric(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS739", "weights-start-huge", WARNING, 10, Link.INITIALISATION)
 def starts_huge(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The initial values of a weight are far too large, and the training fails.
+    """The initial values of a weight are far too large, and training fails.
 
     Measure: root mean square of the initial values, times sqrt(fan-in)
     Source: He et al. 2015: sqrt(2) keeps the scale of a signal after ReLUs; our choice: seven times that

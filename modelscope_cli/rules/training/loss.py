@@ -244,7 +244,7 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS742", "validation-is-guessing", WARNING, 0.05, Link.LOSS)
 def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The model is good in training, but no better than chance in validation: memorised, not learnt.
+    """The model does well in training, but no better than chance in validation: it memorises.
 
     Measure: binomial probability that a model halfway between chance and perfect has so low an accuracy in the last
         evaluation; in regression, the loss there compared with that of the best constant
@@ -383,7 +383,7 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
     Also the posterior of a variational autoencoder, if it equals the prior for every sample.
 
     Measure: standard deviation of outputs over a batch, or spread of their directions, relative to the first
-        records, if the loss falls with its square or ends where equal outputs have it; or KL divergence from the
+        records, if the loss falls with its square, or ends at the loss of equal outputs; or KL divergence from the
         prior, below 0.01 nats in half of the run
     Source: Jing et al. 2022, Understanding Dimensional Collapse; Bowman et al. 2016, Generating Sentences from a
         Continuous Space; our choice: a fifth

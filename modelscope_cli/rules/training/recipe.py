@@ -44,7 +44,7 @@ def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Measure: share of the steps below 1 % of the highest learning rate
     Source: derived: 6 % of the steps in a cosine schedule that ends at zero, a third of them in He et al. 2016, who
         divide by ten twice; our choice: half
-    Hint: let the rate fall more slowly; of a scheduler, call step() once an epoch, or bring its gamma closer to 1
+    Hint: let the rate fall more slowly; for a scheduler, call step() once per epoch, or bring its gamma closer to 1
     Why: most of the run changes nothing
     """
     rates: dict[str, list[tuple[tuple[int, ...], list[float]]]] = {}
@@ -195,7 +195,7 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
                 f"{one.schedule} has a length of {counted(one.total, 'step')}, but was stepped "
                 f"{counted(one.used, 'time')}: the learning rate falls and rises again every {2 * one.total} steps"
             )
-            hint = "call scheduler.step() once an epoch, or make T_max the number of steps"
+            hint = "call scheduler.step() once per epoch, or make T_max the number of steps"
             yield TrainingSighting(None, 0, one.used / one.total, words, one.made, hint=hint)
         if any(event.kind == CUT for event in case.course.events):
             continue
@@ -270,7 +270,7 @@ def _norms_together(parameters: Sequence[WatchedParameter]) -> list[float]:
 
 @training_rule("MS744", "weights-decay-to-nothing", WARNING, 1, Link.STEP_SIZE)
 def decays_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Weight decay shrinks the weights faster than they can learn, and the training fails.
+    """Weight decay shrinks the weights faster than they can learn, and training fails.
 
     Measure: weight decay, judged if its product with the highest learning rate is 0.01 or more
     Source: our choice: 1e-5 to 0.5 are usual; 0.01 of a weight is ten times a usual step, A. Karpathy, CS231n
@@ -294,8 +294,8 @@ def decays_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting
 def stopped_by_setting(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A setting of an optimizer makes its steps meaningless.
 
-    Measure: momentum at which past gradients never decay; if nothing shows that the model learns, also eps relative
-        to the gradients, beta1 and beta2
+    Measure: momentum at which past gradients never decay; if there is no sign that the model learns, also eps
+        relative to the gradients, beta1 and beta2
     Source: derived: the velocity is the sum of g momentum^k; Kingma and Ba 2015: a step is lr m / (sqrt(v) + eps),
         and theorem 4.1 needs beta1^2 < sqrt(beta2)
     Hint: leave out the argument: the defaults of torch.optim suit nearly every model

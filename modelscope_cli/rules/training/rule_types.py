@@ -24,7 +24,7 @@ from modelscope_cli.rules.rule import ListedRule, texts_of
 from modelscope_cli.rules.training.progress import MIN_STEPS, CourseOfTraining
 
 LASTING = 3  # records in a row up to the last of the run that make a state
-SURE = 4  # steps with an output of zeros: of 175 healthy trainings one had it for three, and none for longer
+SURE = 4  # steps with an output of zeros: of 175 healthy runs one had it for three, and none for longer
 MIN_RECORDS = 8  # fewer cannot show a trend
 _RISEN = 5.0  # times the loss at first
 FEW_STEPS = 5  # after which facts are reliable

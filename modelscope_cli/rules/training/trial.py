@@ -14,7 +14,7 @@ REFUTABLE = frozenset((*_OF_THE_RECIPE, "MS704", "MS706", "MS722", "MS723", "MS7
 
 @training_rule("MS790", "proved-by-trial", ERROR, 0.5, Link.DATA)
 def proved(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """One change makes the model learn, also with another seed.
+    """A single change makes the model learn, with a second seed too.
 
     Measure: decrease of the loss without the change, relative to that with it
     Source: our choice: half; a tenth for changes that make most trainings better
@@ -32,7 +32,7 @@ def wrong_gradient(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Measure: relative difference between autograd and finite differences along a random direction
     Source: derived: finite differences in float64 agree to six digits; 5 % leaves room for kinks
-    Hint: correct backward in its autograd.Function, or detach(), no_grad() or .data in its forward
+    Hint: correct the backward of its autograd.Function, or remove detach(), no_grad() or .data from its forward
     Why: its weights, and those of all layers before it, are updated in the wrong direction
     """
     yield from _examined(case, GRADIENT)

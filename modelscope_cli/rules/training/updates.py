@@ -125,7 +125,7 @@ def _relative(case: Case, one: WatchedParameter) -> list[float | None]:
     source=grads.VANISHING_SOURCE,
 )
 def vanishing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Almost no gradient arrives at a weight, and the training fails.
+    """Almost no gradient reaches a weight, and training fails.
 
     Hint: add residual connections or norms, look for dead or saturated activations after it, or freeze it
     Why: these weights do not learn, however long the run lasts
@@ -143,7 +143,7 @@ def vanishing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     source=grads.EXPLODING_SOURCE,
 )
 def exploding_gradients(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The gradient of a weight is very large, and the training fails.
+    """The gradient of a weight is very large, and training fails.
 
     Hint: use torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) before the step, or a lower learning rate
     Why: a single step changes these weights far too much; the loss jumps or becomes NaN
@@ -153,7 +153,7 @@ def exploding_gradients(case: Case, threshold: float) -> Iterator[TrainingSighti
 
 @training_rule("MS709", "large-updates", WARNING, 0.1, Link.STEP_SIZE)
 def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Steps change a weight by a large share of its norm, and the training fails.
+    """Steps change a weight by a large share of its norm, and training fails.
 
     The first weight with large changes; at the same step the one that changes most. Also where the training learns,
     if the first step overwrites nearly all weights and the loss rises.
@@ -226,7 +226,7 @@ def _large(one: WatchedParameter, threshold: float) -> tuple[int, float, Watched
 def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """No step of the whole run changes a weight noticeably, or the loss does not depend on the output.
 
-    Measure: |change| / |weight|, in every step; if the training fails, also 1e-2 over all steps together
+    Measure: |change| / |weight|, in every step; if training fails, also 1e-2 over all steps together
     Source: A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-5 is a hundredth of that
     Hint: raise the learning rate
     Why: the run ends with almost the weights it began with

@@ -232,7 +232,7 @@ def _rises(values: Sequence[float]) -> bool:
 
 @training_rule("MS723", "loss-has-the-wrong-scale", WARNING, 1, Link.WIRING)
 def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The loss is a sum over the batch, was divided twice, or is mostly a penalty, and the training fails.
+    """The loss is a sum over the batch, was divided twice, or is mostly a penalty, and training fails.
 
     Measure: rows of a batch; for a penalty, the share of the criterion in the loss, and the criterion relative to
         that of the best constant output
@@ -282,8 +282,8 @@ def _outweighed(case: Case) -> Iterator[TrainingSighting]:
     is_outweighed = first[0] < _SMALL_SHARE * first[1] and last[1] < 2 * last[0]
     if is_divergence and last[0] > _AS_GUESSED * cost and not any(case.told(events.DETACHED)):
         words = (
-            f"{one.name} is {last[0]:.3g} at the end, where the best constant costs {cost:.3g}: the KL "
-            "divergence, which is 0 for every sample, outweighs it"
+            f"{one.name} ends at {last[0]:.3g}, and the best constant output gives {cost:.3g}: it is outweighed "
+            "by the KL divergence, which is 0 for every sample"
         )
         hint = "sum or average both over the same dimensions, or lower the weight of the KL term"
         link = Link.STANDSTILL if is_silent(case) else None
@@ -291,8 +291,8 @@ def _outweighed(case: Case) -> Iterator[TrainingSighting]:
         yield TrainingSighting(None, since, share, words, one.place, link=link, hint=hint)
     elif is_outweighed and last[0] > _AS_GUESSED * max(cost, middle[0]):
         words = (
-            f"{one.name} is only {first[0]:.2g} of a loss of {rounded(first[1])} at first, as other terms "
-            f"outweigh it, and is {last[0]:.3g} at the end, where the best constant costs {cost:.3g}"
+            f"{one.name} is outweighed by other terms, at first {first[0]:.2g} of a loss of {rounded(first[1])}: "
+            f"it ends at {last[0]:.3g}, and the best constant output gives {cost:.3g}"
         )
         hint = "lower the weight of the other terms, such as a penalty on weights or activations"
         yield TrainingSighting(None, one.series.step[0], first[0] / first[1], words, one.place, hint=hint)
@@ -367,7 +367,7 @@ def _sorted(case: Case) -> Iterator[TrainingSighting]:
 def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A model returns the same output for every sample.
 
-    Measure: recorded passes, all with equal rows in the output and different rows in the input
+    Measure: recorded passes, in all of which the output rows are equal although the input rows differ
     Source: certain: the rows are bit-identical, or differ by less than a millionth of their initial difference
     Hint: look for a softmax or norm over a dimension of size 1, a dead activation, or zero weights at the end
     Why: the model cannot learn from an input that does not affect the output
@@ -396,7 +396,7 @@ def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS759", "output-sees-too-much", ERROR, 0, Link.WIRING)
 def leaks(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """An output depends on other samples of the batch, or on the tokens that it is to predict.
+    """An output depends on other samples of the batch, or on the tokens that it has to predict.
 
     Leaks found with a copy of the model on a changed batch; adversaries may compare samples on purpose.
 

@@ -299,7 +299,7 @@ def _why_not(base: Measured) -> str:
         hint = f"; --fix-writes {shlex.quote(refused[1])} lets trials write there" if refused else ""
         return f"the script cannot be repeated: {base.error}{hint}"
     if not base.has_ended:
-        return "run again, the script takes much longer, or more time than trials have"
+        return "the script takes much longer when run again, or longer than trials may take"
     if base.n:
         return f"only {base.n} steps could be compared, and {FEWEST_STEPS} are needed"
     return "no step was seen when the script was run again"

@@ -145,7 +145,7 @@ def test_a_map_no_better_than_its_shifted_copies_is_weak(covering, answer):
         receipt.verdict.reason
         == {
             PASSED: "",
-            WEAK: "shifted copies of the map cover about as well",
+            WEAK: "shifted copies of the map do about as well",
             FAILED: "showing more of the map does not raise the score",
         }[answer]
     )

@@ -66,7 +66,7 @@ def judged(
         elif name == "covering" and 0 < value <= (receipt.covering_chance or 0) + (
             receipt.covering_margin or 0
         ):
-            answers.append(_answered(name, WEAK, "shifted copies of the map cover about as well"))
+            answers.append(_answered(name, WEAK, "shifted copies of the map do about as well"))
         elif _COMPARISONS[test.comparison](value, test.bound):
             answers.append(_answered(name, PASSED))
         else:
