@@ -133,6 +133,9 @@ class Shown:
     def __len__(self) -> int:
         return len(self.labelled())
 
+    def __contains__(self, one: object) -> bool:
+        return any(one in (label, row, getattr(row, "name", None)) for label, row in self.labelled())
+
     def __bool__(self) -> bool:
         return True  # true even without rows
 

@@ -98,7 +98,8 @@ def _draw(record: Any, picture: str | None) -> Any:
     if not figures and (image := view_of(record).preview(record)) is not None:
         return figure_of(image, _DPI)
     if not figures:
-        raise UsageError(f"{record.command} does not draw figures of this record", "record.to_rows()")
+        but = " of tensors or noise, nor one that was read back" if view_of(record).shown_below else ""
+        raise UsageError(f"{record.command} does not draw a figure{but}", "record.to_rows()")
     if picture is not None and picture not in figures:
         near = nearest(picture, figures)
         message = f"'{picture}' is not a figure of {record.command}" + (f": {near}" if near else "")

@@ -170,6 +170,8 @@ def test_a_row_has_an_attribute_for_each_key_of_its_table(record):
     for row, values in zip(record, record.to_rows(), strict=True):
         read = {key: getattr(row, key) for key in values}
         assert all(read[key] == value for key, value in values.items() if isinstance(value, int | float))
+    assert all(one in record for one in (record[0], record[0].name))
+    assert "zeros" not in record
     assert not hasattr(record[0], "zeros")
     assert pickle.loads(pickle.dumps(record[0])) == record[0]
 
