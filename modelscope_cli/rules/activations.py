@@ -266,7 +266,8 @@ def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         2 / sqrt(images) where the statistics are mostly initial values, or if fewer predictions are right with them
     Source: our measurement: at most 1.1 for a trained network on 1 to 10 of its images; 3 means a variance 20 times
         as large or as small
-    Hint: check the preprocessing (--mean, --std, --size), or update the statistics on your data in train mode
+    Hint: run some 50 training batches in train mode with momentum=0.1, without updating weights, and save; or check
+        the preprocessing (--mean, --std, --size)
     Why: in eval mode the output is shifted and scaled differently than the layers after it were trained on
     """
     assert evidence.train is not None
