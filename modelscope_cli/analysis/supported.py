@@ -18,7 +18,7 @@ BEYOND_ONNX: Mapping[str, str] = {
     **dict.fromkeys(("grads", "train", "lrfind"), "needs gradients"),
     "ablate": "changes what layers return",
     "explain": "needs gradients and changes weights",
-    "check": "judges layers of torch by their kind",
+    "check": "judges torch layers by their kind",
 }
 # The families of models that `train` and `lrfind` take.
 TRAINED = ("classification", "custom")

@@ -115,7 +115,7 @@ def read_contents(path: Path, key: str | None = None) -> Contents:
     """
     if path.is_dir():
         if (path / METADATA).is_file():
-            message = f"'{path}' is a folder of torch.distributed.checkpoint, which torch turns into one file"
+            message = f"'{path}' is a torch.distributed.checkpoint folder, which torch turns into one file"
             convert = "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"
             raise CannotRunError(message, f"{convert} {shlex.quote(str(path))} model.pt")
         file = checkpoint_in(path)

@@ -55,7 +55,7 @@ def diff(
             "-t",
             metavar="T",
             min=0,
-            help="The largest relative L2 (of results: relative difference) that counts as equal.",
+            help="The largest relative L2 (for results: relative difference) that counts as equal.",
             show_default="0 for tensors and results, the rounding of the dtype for statistics, and for "
             "activations 1.3e-6; 4 roundoffs times the root of the layers in float16 and bfloat16",
         ),
@@ -147,6 +147,6 @@ def _sides(
     sides = [side for side in (a, b) if side is not None and not is_input(side)]
     if model is not None and model not in sides and not any(map(holds_weights, sides)):
         raise UsageError(
-            f"'{a}' and '--model {model}' are two models", f"leave out --model {shlex.quote(model)}"
+            f"'{a}' and '--model {model}' both name a model", f"leave out --model {shlex.quote(model)}"
         )
     return a, b, images

@@ -60,7 +60,7 @@ def watch(
         list[str] | None, typer.Argument(metavar="ARGUMENTS", help="The script's own arguments.")
     ] = None,
     module: Annotated[
-        bool, typer.Option("--module", "-m", help="SCRIPT is the name of a module, as for python -m.")
+        bool, typer.Option("--module", "-m", help="SCRIPT is the name of a module, as with python -m.")
     ] = False,
     every: Annotated[
         int | None,

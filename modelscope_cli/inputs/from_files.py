@@ -235,7 +235,7 @@ def refuse_other_inputs(request: InputRequest, names: Sequence[str], module: nn.
     if request.shapes:
         other = f"'--input-shape {request.shapes[0]}'"
     if other is not None:
-        message = f"{other} and '--input {names[0]}=...' are two different inputs: name both"
+        message = f"{other} and '--input {names[0]}=...' both give an input: name both"
         raise UsageError(message, suggestion(module, next(iter(request.files), None)))
 
 

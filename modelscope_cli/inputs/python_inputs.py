@@ -123,7 +123,7 @@ def to_inputs(inputs: Any, keywords: Keywords) -> PythonInputs:
 def _checked_names(inputs: Mapping[Any, Any]) -> dict[str, Any]:
     strange = next((name for name in inputs if not isinstance(name, str)), None)
     if not inputs or strange is not None:
-        problem = "an empty dict" if not inputs else f"a dict with {strange!r} in the place of a name"
+        problem = "an empty dict" if not inputs else f"a dict with {strange!r} as a name"
         raise UsageError(f"{problem} is not an input", "give {'name of the argument': tensor}")
     return dict(inputs)
 
@@ -185,7 +185,7 @@ def open_inputs(
         return _open_loader(given.loader, target, module, request.seed)
     if request.files and request.shapes:
         raise UsageError(
-            f"'{request.files[0]}' and '--input-shape {request.shapes[0]}' are two different inputs",
+            f"'{request.files[0]}' and '--input-shape {request.shapes[0]}' both give an input",
             f"leave out --input-shape {request.shapes[0]}",
         )
     if any(suffix_of(file) in TENSOR_SUFFIXES for file in request.files):

@@ -15,14 +15,14 @@ from modelscope_cli.records.stats import BatchNormDrift
 #
 # SageMaker Debugger calls a gradient vanishing below 1e-7; float32 has 2**-23, about 1.2e-7, as its resolution.
 VANISHING = 1e-7
-# Our measurement over untrained networks of torchvision with norms, in train mode: where every block adds as much
+# Our measurement over untrained torchvision networks with norms, in train mode: where every block adds as much
 # as it gets, deeper is larger. ResNet-18 has 60, ResNet-152 4e4, FCN-ResNet-101 7e4, and all train as they are.
 EXPLODING = 1e6
 
 SCALE = "norm of a weight's gradient, divided by the norm of the gradient at the model's output"
 VANISHING_SOURCE = "SageMaker Debugger, VanishingGradient: 1e-7; the resolution of float32 is 1.2e-7"
 EXPLODING_SOURCE = (
-    "our measurement: at most 7e4 in untrained networks of torchvision, the most in the deepest; networks without "
+    "our measurement: at most 7e4 in untrained torchvision networks, the most in the deepest; networks without "
     "norms that fail to train start at 1e3, and are recognised by the size of their scores (MS206)"
 )
 

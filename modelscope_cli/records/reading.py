@@ -33,15 +33,15 @@ def read(path: str | PathLike[str]) -> Shown:
     not finite come back as NaN, which is all that JSON keeps of them.
 
     Raises:
-        CannotRunError: there is no such file, it cannot be read, or it is not a result of modelscope (exit 4).
+        CannotRunError: there is no such file, it cannot be read, or it is not a modelscope result (exit 4).
     """
     file = result_file(Path(path))
     try:
         return restore(_document(file))
     except NotAPageError as error:
-        raise CannotRunError(f"'{file}' is not a page of modelscope: {error}", _look(file)) from error
+        raise CannotRunError(f"'{file}' is not a modelscope page: {error}", _look(file)) from error
     except NotADocumentError as error:
-        raise CannotRunError(f"'{file}' is not a result of modelscope: {error}", _look(file)) from error
+        raise CannotRunError(f"'{file}' is not a modelscope result: {error}", _look(file)) from error
     except ValueError as error:
         raise CannotRunError(f"'{file}' is neither a page nor JSON", _look(file)) from error
     except OSError as error:

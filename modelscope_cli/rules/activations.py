@@ -231,7 +231,7 @@ def _large_scores(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Measure: standard deviation of the scores over the classes, as root mean square over the images
     Source: our measurement of seeded networks of 4 to 32 layers, trained by SGD and Adam: of 188, all 89 above 30
         failed to train, and 14 of those below; of 161 others, all 33 above and 8 below. At most 2.6 in 56 untrained
-        networks of torchvision and timm
+        torchvision networks and timm
     Hint: use torch.nn.init.kaiming_normal_(weight, nonlinearity='relu'), a norm after each layer, or normalised
         inputs
     Why: the loss starts far above chance, gradients grow with the scores, and the first steps overwrite the weights
@@ -330,7 +330,7 @@ def _no_statistics_to_judge(evidence: Evidence, threshold: float) -> str | None:
     if not evidence.forward.is_finite:
         return "forward values are not finite"
     unused = (
-        None if evidence.forward.norms else "no batch norm of torch.nn normalises by running statistics here"
+        None if evidence.forward.norms else "no torch.nn batch norm normalises by running statistics here"
     )
     return unused or unused_statistics(evidence)
 

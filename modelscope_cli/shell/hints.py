@@ -53,7 +53,7 @@ def refuse_swallowed(argv: Sequence[str]) -> None:
     for at, (word, value) in enumerate(pairwise([*argv[1:], ""]), 2):
         if not is_value and word.startswith("-") and word not in ("-", *options) and os.path.isfile(word):
             hint = _line([*argv[: at - 1], f"./{word}", *argv[at:]])
-            raise UsageError(f"'{word}' is a file, but what begins with - is read as an option", hint)
+            raise UsageError(f"'{word}' is a file, but a word that begins with - is read as an option", hint)
         one = None if is_value else options.get(word)
         if word == "--" or (argv[0] == "watch" and not is_value and not word.startswith("-")):
             return  # the rest belongs to the script

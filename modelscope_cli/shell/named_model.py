@@ -59,12 +59,12 @@ def take_model(
             return named, words
         if named not in (None, model):
             hint = f"leave out --model {shlex.quote(str(named))}"
-            raise UsageError(f"'{model}' and '--model {named}' are two models", hint)
+            raise UsageError(f"'{model}' and '--model {named}' both name a model", hint)
         second = next(filter(names_model, words), None)
         if second is not None:
             both = shlex.join([model, second])
             hint = f"leave out {shlex.quote(second)} or modelscope diff {both}"
-            raise UsageError(f"'{model}' and '{second}' are two models", hint)
+            raise UsageError(f"'{model}' and '{second}' both name a model", hint)
         refuse_misplaced(words)
         return model, words
     refuse_misplaced(words)

@@ -94,7 +94,7 @@ def watch(
             several.
         optimizer: the optimizer of the loop, or several: only their steps count. None: all that train the models.
         arguments: the script's own arguments.
-        module: SCRIPT is the name of a module, as for python -m.
+        module: SCRIPT is the name of a module, as with python -m.
         every: record every K-th step.
         steps: stop the script after N steps.
         abort_on: stop the script with exit code 1 at the first NaN or finding.

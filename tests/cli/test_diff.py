@@ -18,7 +18,7 @@ def test_ways_to_name_two_sides(run, line, first):
     if first:
         assert outcome.json["first_divergence"] == first
     else:
-        assert "are two different inputs" in outcome.err
+        assert "both give an input" in outcome.err
 
 
 def test_one_module_object_cannot_be_both(run, cwd, monkeypatch):

@@ -54,7 +54,7 @@ TABLE = [
     ("diff", "{a} {b} {dot}", 4, "'{a}' does not hold the weights of a", "--checkpoint {a}"),
     ("diff", "{a} {b} --b-dtype bfloat16", 2, "'--b-dtype bfloat16'", "--model NAME"),
     ("diff", "{a} {b} -l nothing", 2, "layer pattern 'nothing' matches no tensor", "--layer"),
-    ("diff", "{a} {b} {dot} <tiny> --b-checkpoint {a}", 2, "two checkpoints for B", "leave out --b-c"),
+    ("diff", "{a} {b} {dot} <tiny> --b-checkpoint {a}", 2, "both give weights for B", "leave out --b-c"),
     ("diff", "{bad}/empty.pt {a}", 4, "'{bad}/empty.pt' is empty", "download the file again"),
     ("diff", "{a} {shapes} {dot} <tiny>", 4, "'{shapes}' is for another architecture", "modelscope weights"),
     ("diff", "{a} {b} {dot} <tiny> -l conv@2", 2, "'conv@2' names calls", "try conv"),

@@ -95,7 +95,7 @@ def test_the_hint_is_the_line_that_was_meant(refused, typed, meant):
     ("stats ner.py:Net img.jpg", 4, "no file 'ner.py'", "modelscope stats net.py:Net img.jpg"),
     ("watch torchrun --nproc-per-node 2 train.py --epochs 2", 2, "",
      "torchrun --nproc-per-node 2 -m modelscope_cli watch train.py --epochs 2"),
-    ("summary resnet18 resnet34", 2, "'resnet18' and 'resnet34' are two models",
+    ("summary resnet18 resnet34", 2, "'resnet18' and 'resnet34' both name a model",
      "modelscope summary resnet18   # or modelscope diff resnet18 resnet34"),
     ("stats net.py:Net phone.heic", 4, "", "magick phone.heic phone.png"),
     ("stats net.py:Net https://example.org/a.jpg", 4, "is a URL, but images are read from files",

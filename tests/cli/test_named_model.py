@@ -31,7 +31,7 @@ def test_a_model_by_position_is_the_model_by_option(run, command):
 @pytest.mark.parametrize("command", REST)
 def test_two_models_are_one_too_many(refused, run, command):
     message, hint = refused(f"{command} {{TINY}} {REST[command]} --model resnet18", 2)
-    assert message.endswith("and '--model resnet18' are two models")
+    assert message.endswith("and '--model resnet18' both name a model")
     assert hint.startswith(f"hint: modelscope {command} ")
     assert "resnet18" not in hint
 

@@ -158,9 +158,9 @@ def test_images_are_taken_from_beside_a_result_and_not_from_where_it_says():
 @pytest.mark.parametrize(("content", "code", "words"), [
     (None, 4, "there is no 'it.json'"),
     ("{", 4, "neither a page nor JSON"),
-    ("[]", 4, "not a result of modelscope"),
-    ('{"schema": "modelscope/watch/1"}', 4, "not a result of modelscope"),
-    ("<html></html>", 4, "not a page of modelscope"),
+    ("[]", 4, "not a modelscope result"),
+    ('{"schema": "modelscope/watch/1"}', 4, "not a modelscope result"),
+    ("<html></html>", 4, "not a modelscope page"),
     ('<script type="application/json" id="modelscope-data">{}</script>', 4, "its data is damaged"),
 ])  # fmt: skip
 def test_what_is_not_a_result_is_refused(content, code, words, capsys):

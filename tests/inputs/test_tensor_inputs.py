@@ -137,7 +137,7 @@ def test_how_images_are_prepared_does_not_matter_to_tensors(opened, tensor_file,
 def test_a_tensor_file_stands_alone(opened, tensor_file, make_picture):
     with pytest.raises(UsageError, match="must be the only input"):
         opened(tensor_file, make_picture())
-    with pytest.raises(UsageError, match="two different inputs"):
+    with pytest.raises(UsageError, match="both give an input"):
         opened(tensor_file, shapes=("1,3,8,8",))
 
 

@@ -89,7 +89,7 @@ def _listed(panel: str, inside: list[Parameter], every: Mapping[str, Parameter])
     if len(missing) > len(inside):
         text += f": {', '.join(map(_spelled, inside))}"
     elif missing:
-        text += f", but for {', '.join(map(_spelled, missing))}"
+        text += f", except {', '.join(map(_spelled, missing))}"
     defaults = [f"{_spelled(one)}: {one.shown_default or 'no'} by default" for one in other]
     return f"{'; '.join([text, *defaults])}."
 

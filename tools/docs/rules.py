@@ -91,7 +91,7 @@ def overview() -> str:
         if prefix == "MS7":
             names = [f"[{rule.code}]({rule.code}.md) {rule.name}" for rule in inside]
             parts += [
-                "[My training does not learn](../training.md) has them by symptom.",
+                "[My model does not learn](../training.md) has them by symptom.",
                 f"{', '.join(names)}.",
             ]
             continue

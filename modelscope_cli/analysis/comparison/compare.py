@@ -421,7 +421,7 @@ def diff_tensors(
             note = "all zeros, the same as no bias"
             status = "folded" if is_exported else status
         if name in shared and theirs is None:
-            note, status = f"the same as {shared[name]}, which B has once", "folded"
+            note, status = f"the same as {shared[name]}, which B stores only once", "folded"
         return TensorDifference(name=name, status=status, matched=note, **traits(ours, theirs))
 
     rows = [

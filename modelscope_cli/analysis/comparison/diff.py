@@ -105,7 +105,7 @@ def diff(
     files = _files(inputs)
     if isinstance(b, str) and is_input(b):
         if files is None:
-            raise UsageError(f"'{b}' and inputs= are two different inputs", "leave out one of them")
+            raise UsageError(f"'{b}' and inputs= both give an input", "leave out one of them")
         files, b = (b, *files), None
     if files is not None:
         inputs = replace(inputs, files=files) if isinstance(inputs, InputRequest) else list(files) or None

@@ -22,7 +22,7 @@ _UNRELATED = "unrelated to those of A (cosine at most {high:.4g})"
 # Of weights that are A's but for some values: what became of these
 _ZEROED = "those of A with {share} of the values set to zero"
 _TURNED = "those of A with the other sign in {share} of the values"
-_PARTLY = "those of A but for {share} of the values"
+_PARTLY = "those of A except for {share} of the values"
 _GRID = "the same as in A, rounded to a grid in B ({levels} distinct values"
 _N_AT_A_GLANCE = 512  # values that tell most weights that are not on a grid
 _ROUNDED = 2.0**-8  # relative L2 that rounding to bfloat16 stays below

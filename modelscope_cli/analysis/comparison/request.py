@@ -146,7 +146,7 @@ def requests_of(
     if base.model is None:
         return _file(a_named, settings.key), _file(b_named, of_b.key or settings.key)
     if settings.checkpoint and a_named.checkpoint:
-        message = f"'{a_named.checkpoint}' and '--checkpoint {settings.checkpoint}' are two checkpoints for A"
+        message = f"'{a_named.checkpoint}' and '--checkpoint {settings.checkpoint}' both give weights for A"
         raise UsageError(message, f"leave out --checkpoint {settings.checkpoint}")
     keys = {"--key": settings.key, "--b-key": of_b.key}
     checkpoints = (a_named.checkpoint, b_named.checkpoint, settings.checkpoint, of_b.checkpoint)
@@ -178,7 +178,7 @@ def _request_b(a: ModelRequest, named: Named, option: Path | None, of_b: BSettin
     """Return the request for B: that for A with B's name and options; `option` is `--checkpoint`, for both."""
     checkpoint_of_b = named.checkpoint
     if checkpoint_of_b is not None and of_b.checkpoint is not None and not named.is_left_out:
-        message = f"'{checkpoint_of_b}' and '--b-checkpoint {of_b.checkpoint}' are two checkpoints for B"
+        message = f"'{checkpoint_of_b}' and '--b-checkpoint {of_b.checkpoint}' both give weights for B"
         raise UsageError(message, f"leave out --b-checkpoint {of_b.checkpoint}")
     # `--b-weights` replaces a checkpoint that B only inherits from A.
     inherited = None if of_b.weights else option

@@ -78,7 +78,7 @@ def sources_handed_over(
             return WeightsFile(Path(side), side_settings.key or settings.key)
         if is_file:
             values = {"--b-weights": side_settings.weights, "--b-checkpoint": side_settings.checkpoint}
-            refuse_given(values, f"and '{side}' are different weights for B", "leave out one of them")
+            refuse_given(values, f"and '{side}' both give weights for B", "leave out one of them")
         if is_file and model is None:
             return _varied(module_side, Path(side), side_settings, settings)
         names = {"model": model, "checkpoint": Path(side)} if is_file else {"model": side}

@@ -112,7 +112,7 @@ def summary(
         measure: what to measure of every call as well: `time`, `field`; the model then has values.
         train: also simulate one training step and report its memory; the noise batch is then 2.
         optimizer: the optimizer of the step: sgd, momentum, nesterov, rmsprop, adagrad, adam, adamw. In
-            Python also optimizers of torch over the parameters of the model, one or several.
+            Python also torch optimizers over the parameters of the model, one or several.
         amp: run the forward of the step under autocast: bfloat16 or float16.
         fit: find the largest batch whose training step fits into this much memory, such as 24GB; implies `train`.
 

@@ -95,7 +95,7 @@ class WeightsOnlyRules(IgnoreEvents):
         elif rank(Global(f"{module}.{name}", module)).rank == DANGEROUS:
             self.refuse(f"'{module}.{name}', which should not be allowed")
         elif f"{module}.{name}" in HARMFUL - WEIGHTS_ONLY:
-            self.refuse(f"'{module}.{name}', which calls or loads what any file hands to it")
+            self.refuse(f"'{module}.{name}', which calls or loads whatever a file hands to it")
         elif f"{module}.{name}" not in WEIGHTS_ONLY:
             self.needed[f"{module}.{name}"] = None
 

@@ -323,7 +323,7 @@ def scan_file(path: Path) -> Safety:
         result = replace(result, rank=worst((result.rank, DAMAGED)), errors=result.errors or (reason,))
     if path.name != METADATA and not (path.parent / METADATA).is_file():
         return result
-    errors = (f"in a folder of torch.distributed.checkpoint, {NOT_JUDGED}", *result.errors)
+    errors = (f"in a torch.distributed.checkpoint folder, {NOT_JUDGED}", *result.errors)
     loads = WeightsOnly("unasked", (), "torch.distributed.checkpoint loads pickles with weights_only=False")
     return replace(result, rank=worst((result.rank, UNKNOWN)), weights_only=loads, errors=errors)
 

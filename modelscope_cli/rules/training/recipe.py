@@ -177,7 +177,7 @@ def _is_as_drawn(one: WatchedParameter, facts: ParameterFacts) -> bool:
 
 @training_rule("MS758", "schedule-hardly-used", WARNING, 0.2, Link.BOOKKEEPING)
 def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A schedule as long as the run, or a warm-up, is stepped too rarely, or a short cosine too often.
+    """A schedule meant to span the run, or a warm-up, is stepped too rarely, or a short cosine too often.
 
     The latter in a training that does not provably learn.
 

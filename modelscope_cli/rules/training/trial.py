@@ -17,7 +17,7 @@ def proved(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A single change makes the model learn, with a second seed too.
 
     Measure: decrease of the loss without the change, relative to that with it
-    Source: our choice: half; a tenth for changes that make most trainings better
+    Source: our choice: half; a tenth for changes that make most training runs better
     Hint: make this change in the script, and run it again
     Why: nothing else was changed, so this is the cause
     """
