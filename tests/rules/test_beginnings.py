@@ -222,3 +222,13 @@ def test_heads_that_see_no_object_are_not_called_dead():
     reasons = {rule.code: rule.reason for rule in record.rules}
     assert reasons["MS301"] is reasons["MS303"] is None
     assert reasons["MS302"] == "one synthetic object reaches only a few of the heads of a detection model"
+
+
+@pytest.mark.parametrize("norm", [nn.InstanceNorm2d(8, affine=True), nn.BatchNorm2d(8), nn.GroupNorm(2, 8)])
+def test_a_norm_whose_shifts_differ_was_changed_by_training(norm):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), norm, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
+    images = noise(8, 3, 16, 16)
+    with pytest.raises(CannotRunError, match="no norm was changed by training"):
+        ms.check(model, images, select="MS209")
+    nn.init.normal_(norm.bias)
+    assert not ms.check(model, images, select="MS209").unjudged

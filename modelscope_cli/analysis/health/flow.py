@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _NormBase
 
 from modelscope_cli.analysis.activations.batch_norm import is_fresh, running_statistics
 from modelscope_cli.hooks.fetch import fetch
@@ -222,7 +222,7 @@ def norm_parameters(model: nn.Module) -> tuple[NormParameters, ...]:
     norms = {
         name: (module.weight, module.bias)
         for name, module in model.named_modules()
-        if isinstance(module, (_BatchNorm, nn.GroupNorm, nn.LayerNorm)) and module.bias is not None
+        if isinstance(module, (_NormBase, nn.GroupNorm, nn.LayerNorm)) and module.bias is not None
     }
     fetched = fetch(one.detach().flatten() for pair in norms.values() for one in pair)
     rows = []
