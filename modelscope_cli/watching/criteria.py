@@ -257,8 +257,8 @@ def _as_probabilities(x: Tensor, kind: str) -> tuple[Tensor, Tensor]:
 def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor | None:
     """Return the lowest mean loss of one prediction for all samples, the margin for equal distances or scores.
 
-    The estimate from one batch of n rows is too low by a factor of (n - 1) / n, which is corrected. None if it is
-    unknown, and for targets that a model computes, such as from another view.
+    It has a constant for each output, as for each pixel. The estimate from one batch of n rows is too low by a
+    factor of (n - 1) / n, which is corrected. None if unknown, and for targets that a model computes.
     """
     if KINDS[name] == RANKING:
         return torch.tensor(float(options.get("margin", 1.0 if name.startswith("triplet") else 0.0)))
@@ -281,13 +281,13 @@ def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor
             best = weight * mean / (weight * mean + 1 - mean)
             cost = -(weight * torch.xlogy(mean, best) + torch.xlogy(1 - mean, 1 - best)).mean()
         elif name == "mse_loss":
-            cost = t.var(correction=0)
-        elif name == "gaussian_nll_loss":  # the best variance is that of the targets
+            cost = (t - t[:1]).var(0, correction=0).mean()  # exactly 0 for equal targets
+        elif name == "gaussian_nll_loss" and t.numel() == n:  # the best variance is that of the targets
             variance = t.var().clamp_min(float(options.get("eps", 1e-6)))
             constant = 1 + (math.log(2 * math.pi) if options.get("full") else 0.0)
             cost = (variance.log() + constant) / 2 * (n - 1) / n
         elif name in ("l1_loss", "smooth_l1_loss", "huber_loss"):
-            off = (t - t.median()).abs()
+            off = (t - t.median(0).values).abs()
             width = float(options.get("beta", options.get("delta", 1.0))) if name != "l1_loss" else 0.0
             near = off * off / 2 / (width if name == "smooth_l1_loss" else 1.0) if width else off
             far = off - width / 2 if name == "smooth_l1_loss" else width * (off - width / 2)

@@ -207,7 +207,17 @@ def test_the_chance_level_is_scaled_like_the_loss() -> None:
     with_another_term = [value + 0.5 * i for i, value in enumerate(FALLING)]
     assert followed(with_another_term, facts=seen).chance is None
     assert followed([-value for value in FALLING], facts=seen).chance is None
+    with_a_steady_term = [value * (1.6 + 0.001 * (i % 9)) for i, value in enumerate(FALLING)]
+    assert followed(with_a_steady_term, facts=seen).chance is None
+    with_a_penalty = [value * (1.01 + 0.001 * (i % 9)) for i, value in enumerate(FALLING)]
+    assert followed(with_a_penalty, facts=seen).chance == close(math.log(CLASSES))
     assert scale_of(criterion(), []) is None
+
+
+def test_numbers_whose_loss_still_falls_towards_the_best_constant_are_not_condemned() -> None:
+    falls = tuple(line(9.0, 4.5, N))
+    squares = criterion("mse_loss", classes=None, accuracy=(None,) * N, guessing=(4.0,) * N, value=falls)
+    assert followed(falls, facts=TrainingFacts(criteria=(squares,))).learns is None
 
 
 @pytest.mark.parametrize(("at", "learns"), [(4.5, False), (4.0, False), (1.0, True)])

@@ -27,6 +27,7 @@ _LONG = 150  # steps after which a flat loss at the cost of guessing shows that 
 _GOES_ON = 0.1  # share of the whole fall
 _RISEN = 1.5  # times the very first loss
 _FEW, _STEADY = 3, 0.2  # records; share of a ratio by which its quarters may differ
+_EXACTLY, _PENALTY = 1e-4, 0.03  # of a ratio: rounding, and penalties that are small beside the criterion
 _MARGIN = 0.05  # of accuracy, above guessing the commonest label
 LUCKY = 0.01  # probability of an accuracy by guessing
 _IMBALANCED = 0.8  # share of the commonest label: guessing it is right so often that accuracy says little
@@ -268,7 +269,7 @@ def _learns(
         if course.end < _LOW * chance:
             return True
         if course.end - course.error > chance:
-            return False
+            return None if course.is_falling and accuracy is None and course.end < _GROWN * chance else False
         if course.has_fallen and course.end + course.error < _AT_CHANCE * chance:
             return True
         is_flat = course.n >= _LONG and abs(course.middle - course.end) < 2 * course.error
@@ -456,8 +457,10 @@ def beside_the_loss(criterion: WatchedCriterion, losses: Sequence[ScalarSeries])
     ]
 
 
-def scale_of(criterion: WatchedCriterion, losses: Sequence[ScalarSeries]) -> float | None:
-    """Return the ratio of the loss to the criterion's mean over its rows; None if it varies.
+def scale_of(
+    criterion: WatchedCriterion, losses: Sequence[ScalarSeries], steady: float = _STEADY
+) -> float | None:
+    """Return the ratio of the loss to the criterion's mean over its rows; None if it varies by more than `steady`.
 
     It is the number of rows for a sum over the batch, unless the script divides by it, and 4 for four accumulated
     passes; it varies if the loss has another term.
@@ -467,17 +470,24 @@ def scale_of(criterion: WatchedCriterion, losses: Sequence[ScalarSeries]) -> flo
         return None
     middle = statistics.median(ratios)
     spread = ratios[3 * len(ratios) // 4] - ratios[len(ratios) // 4]
-    return middle if spread <= _STEADY * abs(middle) else None
+    return middle if spread <= steady * abs(middle) else None
 
 
 def cost_of_guessing(criteria: Iterable[WatchedCriterion], losses: Sequence[ScalarSeries]) -> float | None:
-    """Return the cost of guessing in the unit of the loss, for a single criterion with a best constant."""
+    """Return the cost of guessing in the unit of the loss, for a single criterion with a best constant.
+
+    None where the loss has other terms as well: their share at chance is unknown.
+    """
     trained = [one for one in criteria if one.is_training]
     if len({(one.name, one.classes) for one in trained}) != 1:
         return None
     one = max(trained, key=lambda each: len(each.series.step))
     scale = scale_of(one, losses)
     if scale is None or scale <= 0:
+        return None
+    if abs(scale - 1) < _PENALTY:
+        scale = 1.0  # what is small beside the criterion is no part of guessing
+    elif scale_of(one, losses, _EXACTLY) is None:
         return None
     if has_positions(one):
         return scale * math.log(one.classes or 1)
