@@ -25,7 +25,7 @@ class Difference(Row):
 
     Attributes:
         status: `same` (within the tolerance), `changed`, `added` (only B has it), `removed` (only A has it),
-            `reshaped`, `not tested` (B runs as a program, and has no value for it); for tensors also `retyped`
+            `reshaped`, `not tested` (B is an export, and one side has no value for it); for tensors also `retyped`
             (of another dtype, and not within a tolerance above 0), `renamed` (the same values under another
             name), and `folded` (a part of another tensor of B).
         max_abs, mean_abs: of a - b.

@@ -215,3 +215,36 @@ def test_a_layer_that_a_program_lacks_is_named(tmp_path):
     torch.export.save(torch.export.export(other, (X,)), tmp_path / "net.pt2")
     (cause,) = ms.diff(model, tmp_path / "net.pt2", X).causes
     assert (cause.kind, cause.layer) == ("missing_node", "1")
+
+
+class Tokens(nn.Module):
+    """A layer that returns several tensors, of which `read` takes some."""
+
+    def __init__(self, layer, read):
+        super().__init__()
+        self.conv, self.layer, self.read, self.fc = nn.Conv2d(3, 8, 3, 2), layer, read, nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.fc(self.read(self.layer, self.conv(x).flatten(2).transpose(1, 2)).mean(1))
+
+
+READS = {
+    "attention": (nn.MultiheadAttention(8, 2, batch_first=True), lambda layer, t: layer(t, t, t)[0]),
+    "both": (nn.MultiheadAttention(8, 2, batch_first=True), lambda layer, t: layer(t, t, t)[1] @ layer(t, t, t)[0]),
+    "maps": (nn.MultiheadAttention(8, 2, batch_first=True), lambda layer, t: layer(t, t, t)[1] @ t),
+    "gru": (nn.GRU(8, 8, batch_first=True), lambda layer, t: layer(t)[0]),
+    "state": (nn.LSTM(8, 8, batch_first=True), lambda layer, t: layer(t)[1][0].transpose(0, 1)),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attributes")  # of an LSTM, by torch.export
+@pytest.mark.parametrize("case", READS)
+def test_what_an_exporter_leaves_out_is_not_a_difference(case, tmp_path):
+    a = Tokens(*copy.deepcopy(READS[case])).eval()
+    torch.export.save(torch.export.export(a, (X,)), tmp_path / "b.pt2")
+    record = ms.diff(a, tmp_path / "b.pt2", X)
+    assert (record.is_same, record.totals.added, record.totals.removed) == (True, 0, 0)
+    with torch.no_grad():
+        a.fc.bias[1] += 1
+    record = ms.diff(a, tmp_path / "b.pt2", X)
+    assert (record.is_same, record.first_divergence) == (False, "fc")
