@@ -43,7 +43,8 @@ def training_answer(
         if verdict == LEARNING:
             return f"Learning: {reason}; {NO_METRIC}"
         if verdict == SOUND:
-            return "; ".join(filter(None, ["Nothing wrong found", reason, course]))
+            is_told = "the loss fell" in (reason or "")
+            return "; ".join(filter(None, ["Nothing wrong found", reason, "" if is_told else course]))
         return f"Cannot tell yet: {reason}"
     first, n = findings[0], len(findings) - 1
     where = f"{first.layer}: " if first.layer else ""

@@ -256,7 +256,7 @@ def train_once(
         training_accuracy=next((accuracy_of(one)[0] for one in facts.criteria if one.is_training), None),
         findings=judgement.findings,
         verdict=judgement.verdict,
-        reason=judgement.reason or (proof(facts) if judgement.verdict == SOUND else None),
+        reason=(proof(facts) if judgement.verdict == SOUND else None) or judgement.reason,
     )
 
 

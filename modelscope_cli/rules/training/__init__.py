@@ -84,8 +84,10 @@ def judge_training(
     untested = [*_unseen(case), *([] if is_evaluated else unjudged)]
     main, chance = case.progress.main, case.progress.chance
     reasons = [] if case.progress.is_measured else [_how_far(case)]
-    if not reasons and main and main.is_falling and chance and (case.progress.guessed or 0.0) > _IMBALANCED:
-        reasons = [f"it learns: {_how_far(case)} (chance {chance:.3g}), and is still falling"]
+    if not reasons and main and main.has_fallen:
+        is_open = main.is_falling and chance and (case.progress.guessed or 0.0) > _IMBALANCED
+        further = f" (chance {chance:.3g}), and is still falling" if is_open else ""
+        reasons = [f"it learns: {_how_far(case)}{further}"]
     reasons += [f"not tested: {'; '.join(untested)}"] if untested else []
     return Judgement((), SOUND if case.progress.is_measured else LEARNING, "; ".join(reasons) or None)
 

@@ -8,6 +8,7 @@ from modelscope_cli.records import watch as events
 from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.naming import counted, rounded
 from modelscope_cli.records.watch import WatchedCriterion
+from modelscope_cli.rules.training import progress
 from modelscope_cli.rules.training.layers import is_silent
 from modelscope_cli.rules.training.progress import MIN_STEPS, beside_the_loss, has_positions, scale_of
 from modelscope_cli.rules.training.rule_types import (
@@ -201,14 +202,23 @@ def _colluding(case: Case) -> Iterator[TrainingSighting]:
     pair = sorted(courses, key=lambda one: owners.get(one.optimizer) in fed)
     names = [owners.get(one.optimizer, "") for one in pair]
     is_pair = [name in fed for name in names] == [False, True]
-    are_over = all(0 <= one.end < _NONE_LEFT * one.start and not one.has_been_negative for one in courses)
+    over = [0 <= one.end < _NONE_LEFT * one.start and not one.has_been_negative for one in pair]
+    are_over = all(over) or (over[0] and all(map(_is_least, losses)))
     if not (is_pair and are_over and losses and all(one.name.startswith("binary_cross") for one in losses)):
         return
     ends = [f"{name} {one.start:.3g} to {one.end:.2g}" for name, one in zip(names, pair, strict=True)]
-    words = f"both losses fall to 0, {', '.join(ends)}: {names[0]} is rewarded for what {names[1]} recognises"
+    least = "0" if all(over) else "the least that smoothed labels allow"
+    words = f"both losses fall to {least}, {', '.join(ends)}: {names[0]} is rewarded for what {names[1]} recognises"
     place = next((one.place for one in losses if one.commonest_label == 1), None)
     hint = "compute the loss of the generator with the labels of real samples: criterion(D(fake), ones)"
     yield TrainingSighting(None, 0, pair[0].end, words, place, hint=hint)
+
+
+def _is_least(one: WatchedCriterion) -> bool:
+    """Tell whether a criterion ends at its least for constant targets: 0, or the entropy of smoothed labels."""
+    end, guesses = progress.late_loss(one), known(one.series.guessing)
+    least, first = statistics.fmean(guesses) if guesses else 0.0, one.series.value[0] or 0.0
+    return end is not None and abs(end - least) < _NONE_LEFT * first
 
 
 def _subtracted(case: Case) -> Iterator[TrainingSighting]:
