@@ -142,3 +142,14 @@ def test_zeros_are_of_pruning_where_they_stand_for_the_smallest_values(change, s
     with torch.no_grad():
         b[2].weight.copy_(change(b[2].weight))
     assert said in answer(ms.diff(a, b))
+
+
+def test_no_layer_is_named_that_only_follows_another_shape(tmp_path):
+    torch.manual_seed(0)
+    ends = nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5)
+    a, b = (nn.Sequential(ends[0], nn.MaxPool2d(3, 2, ceil_mode=one), *ends[1:]) for one in (False, True))
+    x = torch.randn(2, 3, 20, 20)
+    torch.export.save(torch.export.export(b, (x,)), tmp_path / "b.pt2")
+    message = answer(ms.diff(a, tmp_path / "b.pt2", x))
+    assert "ceil_mode of max_pool2d is True in B" in message
+    assert "still differ" not in message

@@ -22,6 +22,7 @@ from modelscope_cli.report.sheet import MOST_ROWS, Column, Sheet, field_columns
 
 _ALIKE = ("same", "not tested", "folded")  # rows that show no difference
 _OUTCOMES = ("verdict", "loss", "evaluation")  # settings of two trainings that are what became of them
+_OF_INPUTS = ("axis_order", "channel_order", "input_range", "preprocessing")  # causes ahead of all layers
 _CHANCE = 0.05  # p-value of the difference of two accuracies, above which it may be chance
 
 
@@ -107,6 +108,12 @@ def _alike(record: DiffRecord) -> Iterator[str]:
 def _own(record: DiffRecord) -> str:
     """Return which layers add most to the difference themselves, where what they are given does not differ."""
     own = [row for row in record.layers or () if (row.own or 0.0) > FOLDING]
+    named = {None, *(name for row in own for name in (row.label, row.name))}
+    # A cause elsewhere has told why these differ, and a value of another shape cannot be given to A
+    if any(one.layer not in named or one.kind in _OF_INPUTS for one in record.causes[:1]) or any(
+        row.status == "reshaped" for row in record.rows
+    ):
+        return ""
     rows = sorted(own, key=lambda row: -(row.own or 0.0))
     heads = [one.label + (f" ({one.matched}, " if one.matched else " (") for one in rows[:3]]
     texts = [f"{head}relative L2 {numbers.number(one.own)})" for head, one in zip(heads, rows, strict=False)]
