@@ -20,9 +20,11 @@ _NOT_FINITE = "not compared, because of NaN or infinity"
 _CLOSE = "close to those of A: one is fine-tuned from the other, or both from one start (cosine at least {low:.4g})"
 _UNRELATED = "unrelated to those of A (cosine at most {high:.4g})"
 # Of weights that are A's but for some values: what became of these
-_ZEROED = "those of A with {share} of the values set to zero"
-_TURNED = "those of A with the other sign in {share} of the values"
-_PARTLY = "those of A except for {share} of the values"
+_ZEROED = "the same as in A with {share} of the values set to zero"
+_TURNED = "the same as in A with the other sign in {share} of the values"
+_PARTLY = "the same as in A except for {share} of the values"
+_THE_SAME_ROUNDED = "the same, rounded to"
+_NAMED = _CLOSE, _UNRELATED, _ZEROED, _TURNED, _PARTLY
 _GRID = "the same as in A, rounded to a grid in B ({levels} distinct values"
 _N_AT_A_GLANCE = 512  # values that tell most weights that are not on a grid
 _ROUNDED = 2.0**-8  # relative L2 that rounding to bfloat16 stays below
@@ -63,8 +65,11 @@ def relations(
         yield Cause("input", layer_of(row.name), f"{row.name} is {sizes[0]} in A and {sizes[1]} in B", what)
     if rest := [row for row in paired if row not in reshaped]:
         alone = () if is_other else (removed, added)
-        other = {layer_of(row.name) for row in rest if row.status in ("changed", "retyped")}
-        layer = other.pop() if len(other) == 1 else None
+        layers = [
+            {layer_of(row.name) for row in some_rows if row.status in ("changed", "retyped")}
+            for some_rows in (rest, rows)
+        ]
+        layer = next((one.pop() for one in layers if len(one) == 1), None)
         yield Cause("backbone" if heads else "weights", layer, _kinship(rest, alone, rows, places, a, b), "")
     status = {row.name: row.status for row in rows}
     moved = [row for row in rows if row.name.endswith(".running_var") and row.status == "changed"]
@@ -123,7 +128,7 @@ def _kinship(
     rest = [row for row in rows if row.status in ("changed", "retyped") and row.name not in names]
     kinds = ("equal", _WITHIN, *RELATIONS.values(), _CLOSE, _UNRELATED)
     groups: dict[str, list[TensorDifference]] = {kind: [] for kind in kinds}
-    rounded = f"the same, rounded to {to}" if (to := rounding_of(changed, a, b)) else ""
+    rounded = f"{_THE_SAME_ROUNDED} {to}" if (to := rounding_of(changed, a, b)) else ""
     levels: list[int] = []
     for row in weights:
         relation = rounded if rounded and row in changed else places.get(row.name) or _relation(row)
@@ -151,6 +156,8 @@ def _partly(row: TensorDifference, a: Tensor, b: Tensor) -> str | None:
     """Return what became of some values of A; None where most are others. A part of one channel names that."""
     a, b = plain_values(a).cpu().to(b.dtype), plain_values(b).cpu()
     differ = a != b
+    if not differ.any():  # in this dtype
+        return None
     if not b[differ].count_nonzero():
         return _ZEROED + ", as of pruning" * (not (a[b != 0].abs() < a[differ].abs().amax()).any())
     if 2 * (row.differing or 0) > (row.numel or 0):
@@ -173,9 +180,14 @@ def _levels(a: Tensor, b: Tensor) -> tuple[int, str] | None:
             ordered = y.gather(1, x.argsort(1))
             steps = ordered.diff(dim=1)
             n_levels = int((steps != 0).sum(1).max()) + 1
+            least = steps.where(steps > 0, math.inf).amin(
+                1
+            )  # a grid has few places, rounded floats have many
+            is_even = bool((ordered[:, -1] - ordered[:, 0] <= 256 * least).all())
             n_equal = int(((steps == 0) & (ordered[:, 1:] != 0)).sum())  # beside zeros, as of pruning
             if (
-                1 < n_levels <= 256
+                is_even
+                and 1 < n_levels <= 256
                 and 100 * n_equal > max(200, int(b.count_nonzero()))
                 and bool((steps >= 0).all())
             ):
@@ -211,7 +223,8 @@ def _relation(row: TensorDifference) -> str:
 def _counted(group: Sequence[TensorDifference], n: int, relation: str, levels: Sequence[int]) -> str:
     cosines = [row.cosine or 0.0 for row in group]
     which = f"all {n} weights" if len(group) == n > 1 else f"{len(group)} of {counted(n, 'weight')}"
-    is_named = len(group) < n and relation.startswith((_CLOSE, _UNRELATED, _ZEROED, _TURNED, _PARTLY))
+    is_single = len(group) == 1 and relation.startswith(_THE_SAME_ROUNDED)
+    is_named = len(group) < n and (is_single or relation.startswith(_NAMED))
     share = sum(row.differing or 0 for row in group) / max(sum(row.numel or 0 for row in group), 1)
     bounds = {"low": math.floor(min(cosines) * 1e4) / 1e4, "high": math.ceil(max(cosines) * 1e4) / 1e4}
     ends = " to ".join(dict.fromkeys(map(str, (min(levels), max(levels))))) if levels else ""
