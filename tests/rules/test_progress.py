@@ -339,3 +339,5 @@ def test_a_loss_above_that_of_guessing_is_doubted_unless_the_accuracy_shows_that
     assert said is not None
     assert ("the loss in evaluation" in said) == (loss > math.log(classes))
     assert evaluated(190, 200, classes, loss) is None
+    if classes > 2:  # better than guessing, but far from right
+        assert (evaluated(80, 200, classes, loss) is not None) == (loss > math.log(classes))

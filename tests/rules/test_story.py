@@ -358,3 +358,25 @@ def test_a_short_training_has_memorised_only_what_it_knows_nearly_by_heart(
 ) -> None:
     one, other = criterion(accuracy=(right,) * N), criterion(is_training=False, accuracy=(0.1,) * N)
     assert ("MS742" in dict(told(training(criteria=(one, other))))) is is_memorised
+
+
+@pytest.mark.parametrize(
+    ("right", "n", "cost", "is_memorised"),
+    [(1, 4, 4.0, True), (2, 4, 4.0, True), (1, 4, 1.1, False), (3, 4, 4.0, False), (26, 80, 2.0, True)],
+)
+def test_few_labels_show_memorising_by_their_interval_and_a_loss_far_above_chance(
+    right: int, n: int, cost: float, is_memorised: bool
+) -> None:
+    one = criterion(accuracy=(0.93,) * N)
+    shares = {
+        "classes": 4,
+        "label_entropy": math.log(4),
+        "commonest_label": 0.25,
+        "commonest_labels": (0.25,),
+    }
+    of_last = {"step": (N,), "value": (cost * math.log(4),), "rows": (n,), "accuracy": (right / n,)}
+    other = criterion(is_training=False, **shares, **of_last)
+    one = replace(one, classes=4)
+    messages = [each.message for each in judged(training(criteria=(one, other))).findings]
+    assert len(messages) == is_memorised
+    assert all("95 % interval" in said and "loss above chance level" in said for said in messages)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.naming import percent, rounded
+from modelscope_cli.records.predict import Share
 from modelscope_cli.records.training_facts import LOSS, PARAMETER, UNSEEN
 from modelscope_cli.records.watch import COLLAPSED, MADE_AGAIN, UNRELATED, WatchedCriterion
 from modelscope_cli.rules.training import progress
@@ -23,6 +24,7 @@ _IMBALANCED, _LAZY = 0.8, 0.9  # shares of the commonest label, and of the commo
 _BETTER = 0.1  # of the errors of guessing
 _HALFWAY = 0.5  # of the way from guessing to perfect accuracy
 _SETTLED, _NEARLY_RIGHT = 200, 0.95  # steps, until which averages of batch norm lag behind; accuracy
+_KNOWN, _FEW_OTHERS, _CLEARLY = 0.9, 100, 1.5  # accuracy; labels in an evaluation; times the cost of guessing
 _RECORDS = 5  # in a third of the run
 _ALIKE = _GROWS = 4.0  # times
 _VANISHED, _NOTHING, _NEAR = 0.05, 1e-4, 0.05  # of the loss at first; of both; of the loss for one point
@@ -248,7 +250,8 @@ def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSightin
 
     Measure: binomial probability that a model halfway between chance and perfect has so low an accuracy in the last
         evaluation; in regression, the loss there compared with that of the best constant
-    Source: the usual 5 %; our choice: at most a tenth better than chance, or no better with that probability
+    Source: the usual 5 %; our choice: at most a tenth better than chance, or no better with that probability;
+        with few labels, 1.5 times the loss of guessing
     Hint: check the labels, and use more images; in a script of your own, compare the preprocessing and the class
         indices of both sets, and check which copy of the model is validated
     Why: the model does not work on images it was not trained on
@@ -263,25 +266,19 @@ def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSightin
     if accuracy is None or guessed is None:
         yield from _constant_is_better(case, judged)
         return
-    is_early = case.course.steps < _SETTLED and accuracy < _NEARLY_RIGHT
-    if accuracy < guessed + _HALFWAY * (1 - guessed) or is_early:
+    is_costly = all(map(progress.costs_more_than_guessing, judged))
+    has_averages = any(row.type.startswith("BatchNorm") for row in case.course.layers)
+    known = _KNOWN if is_costly and not has_averages else _NEARLY_RIGHT
+    if accuracy < guessed + _HALFWAY * (1 - guessed) or (case.course.steps < _SETTLED and accuracy < known):
         return
-    figures = map(progress.accuracy_of, judged)
-    accuracies = [
-        (right, least, rows) for right, least, rows in figures if right is not None and least is not None
-    ]
-    if not accuracies or len(accuracies) < len(judged):
-        return
-    if all(
-        (
-            right < least + _BETTER * (1 - least)
-            or progress.luck_of(round(right * rows), rows, least) > threshold
-        )
-        and progress.luck_of(round((1 - right) * rows), rows, _HALFWAY * (1 - least)) < threshold
-        for right, least, rows in accuracies
-    ):
-        right, least, rows = accuracies[0]
-        judged_on = f"{percent(right, 1)} of {rows:,} labels in evaluation (chance {percent(least, 1)})"
+    figures = [one for each in judged if (one := progress.beside_guessing(each)) is not None]
+    bound = accuracy * all(progress.costs_more_than_guessing(one, _CLEARLY) for one in judged)
+    if len(figures) == len(judged) > 0 and all(_is_at_chance(*one, threshold, bound) for one in figures):
+        right, least, rows, _ = figures[0]
+        share = Share.of(round(right * rows), rows)
+        often = f", 95 % interval {percent(share.low, 1)} to {percent(share.high, 1)}" * (rows < _FEW_OTHERS)
+        chance = f"chance {percent(least, 1)}{often}){', with a loss above chance level' * is_costly}"
+        judged_on = f"{percent(right, 1)} of {rows:,} labels in evaluation ({chance}"
         words, hint = f"accuracy {percent(accuracy, 1)} in training, but {judged_on}", None
         # Labels that have nothing to do with the true ones are rarely all wrong
         if (
@@ -292,6 +289,14 @@ def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSightin
         else:
             words = f"memorised, not learnt: {words}"
         yield TrainingSighting(None, judged[0].series.step[0], right, words, judged[0].place, hint=hint)
+
+
+def _is_at_chance(right: float, least: float, rows: int, luck: float, most: float, trained: float) -> bool:
+    """Tell whether an accuracy is that of guessing, `least`: on few labels, if it is below `trained`."""
+    if luck <= most and right >= least + _BETTER * (1 - least):
+        return False
+    is_below = right < least + _HALFWAY * (1 - least) and Share.of(round(right * rows), rows).high < trained
+    return is_below or progress.luck_of(round((1 - right) * rows), rows, _HALFWAY * (1 - least)) < most
 
 
 def _constant_is_better(case: Case, judged: Sequence[WatchedCriterion]) -> Iterator[TrainingSighting]:

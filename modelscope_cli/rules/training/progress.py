@@ -336,39 +336,41 @@ def doubt(facts: TrainingFacts) -> str | None:
     for one in facts.criteria:
         if one.is_training or one.is_weighted or not one.classes or has_positions(one):
             continue
-        if (found := _beside_guessing(one)) is not None:
+        if (found := beside_guessing(one)) is not None:
             accuracy, guessed, rows, luck = found
-            if luck <= LUCKY:
+            if luck <= LUCKY and (accuracy >= (1 + guessed) / 2 or not costs_more_than_guessing(one)):
                 continue  # it has learnt, however sure it is where it is wrong
             if guessed < _IMBALANCED:
                 words = f"the accuracy in evaluation is {100 * accuracy:.1f} % on {rows:,} labels: chance is "
                 often = f", and guessing is at least as good in {100 * luck:.0f} of 100 such evaluations"
-                doubts.append(f"{words}{100 * guessed:.1f} %{often if accuracy > guessed else ''}")
-        cost = late_loss(one)
-        if one.label_entropy and cost is not None and cost > one.label_entropy and not one.is_summed:
-            doubts.append(
-                f"the loss in evaluation is {cost:.4g}, above the chance-level loss, {one.label_entropy:.4g}"
-            )
+                doubts.append(f"{words}{100 * guessed:.1f} %{often if LUCKY < luck < 1 else ''}")
+        if costs_more_than_guessing(one):
+            cost = f"{late_loss(one) or 0.0:.4g}, above the chance-level loss, {one.label_entropy:.4g}"
+            doubts.append(f"the loss in evaluation is {cost}")
     return "; ".join(dict.fromkeys(doubts)) or None
 
 
 def proof(facts: TrainingFacts) -> str | None:
     """Return how the last evaluation is better than guessing; None where it is not, or none was seen."""
     for one in facts.criteria:
-        if not one.is_training and (found := _beside_guessing(one)) is not None:
+        if not one.is_training and (found := beside_guessing(one)) is not None:
             accuracy, guessed, rows, luck = found
             if luck <= LUCKY:
                 often = f"{1000 * luck:.0f}" if luck >= 0.0005 else "less than 1"
-                words = (
-                    f"learnt: the accuracy in evaluation is {100 * accuracy:.1f} % on {rows:,} labels, which"
-                )
-                return (
-                    f"{words} guessing ({100 * guessed:.1f} %) reaches in {often} of 1,000 such evaluations"
-                )
+                words = f"the accuracy in evaluation is {100 * accuracy:.1f} % on {rows:,} labels, which"
+                words += f" guessing ({100 * guessed:.1f} %) reaches in {often} of 1,000 such evaluations"
+                above = costs_more_than_guessing(one)
+                return f"{words}, but the loss there is above chance level" if above else f"learnt: {words}"
     return None
 
 
-def _beside_guessing(one: WatchedCriterion) -> tuple[float, float, int, float] | None:
+def costs_more_than_guessing(one: WatchedCriterion, times: float = 1.0) -> bool:
+    """Tell whether the late loss of classes is above `times` that of guessing by the shares of the labels."""
+    cost = None if one.is_summed or one.is_weighted else late_loss(one)
+    return bool(one.label_entropy and cost is not None and cost > times * one.label_entropy)
+
+
+def beside_guessing(one: WatchedCriterion) -> tuple[float, float, int, float] | None:
     """Return the last accuracy, that of guessing, the number of labels, and how likely guessing is as good."""
     accuracy, guessed, rows = accuracy_of(one)
     if accuracy is None or guessed is None:
