@@ -1,7 +1,7 @@
 """What `train` and `lrfind` return."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from modelscope_cli.records.run import Record, to_plain
@@ -147,8 +147,9 @@ class RangeTest:
         lr, loss, smoothed: of every step; a loss is None where it was not finite.
         stopped: why the sweep ended, in words.
         fall: the largest fall of the smoothed loss where suggestions are looked for.
-        noise: the largest fall that counts as noise, at least 1 % of the first loss, or as memorising: so far it
-            falls with labels at random, where images come again. Without a larger one there is no suggestion.
+        noise: the largest fall that counts as noise, at least 1 % of the first loss, or as memorising, where images
+            come again. Without a larger one there is no suggestion.
+        shuffled: `fall` with labels at random; None if not needed.
     """
 
     lr: tuple[float, ...]
@@ -158,6 +159,7 @@ class RangeTest:
     stopped: str
     fall: float
     noise: float
+    shuffled: float | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """The range test: the sweep, the smoothing, the suggestions."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from tolerance import close
 from torch import nn
 
 import modelscope_cli
-from modelscope_cli.training.lrfind import LrSweep, find_lr, largest_fall, noise_of, suggest
+from modelscope_cli.records.train import RangeTest, Suggestion
+from modelscope_cli.report.lrfind.table import answer
+from modelscope_cli.training.lrfind import LrSweep, beside, find_lr, largest_fall, noise_of, suggest
 from modelscope_cli.training.runner import Callback
 
 
@@ -188,6 +191,30 @@ def test_labels_that_can_only_be_memorised_give_no_suggestion():
         )
         assert (found.suggestion.recommended is not None) == is_learnt
         assert is_learnt or "memorising" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("fall", "noise", "other", "is_given"),
+    [(0.276, 0.172, 0.069, True), (0.276, 0.172, 0.17, False), (0.110, 0.042, 0.129, False)],
+)
+def test_a_fall_far_beyond_that_with_shuffled_labels_is_one(fall, noise, other, is_given):
+    def test(fall, noise):
+        curve = np.linspace(1.2, 1.2 - fall, 60).tolist()
+        rates = RATES[:60].tolist()
+        return RangeTest(rates, curve, curve, Suggestion(0.1, 0.01, 0.02), "", fall, noise)
+
+    found = beside(test(fall, noise), test(other, 0.1 if other < fall else 0.02))
+    assert (found.suggestion.recommended is not None, found.shuffled) == (is_given, other)
+
+
+@pytest.mark.parametrize(("steps", "said"), [(60, "try --steps 300"), (300, "look at the data")])
+def test_a_sweep_without_a_rate_asks_for_more_steps_first(steps, said):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 2))
+    record = modelscope_cli.lrfind(model, [(torch.ones(2, 3, 2, 2), torch.tensor([0, 1]))], steps=10)
+    rates = tuple(np.geomspace(1e-5, 10, steps))
+    none = replace(record, suggestion=Suggestion(None, None, None), lr=rates, fall=0.1, shuffled=0.05)
+    assert answer(none).endswith(said)
+    assert "by 0.0500 with labels shuffled" in answer(none)
 
 
 def test_labels_that_are_drawn_give_a_flat_curve_without_a_suggestion():

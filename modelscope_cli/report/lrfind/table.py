@@ -19,6 +19,7 @@ COLUMNS = (
     Column("meaning", "meaning", lambda r: WAYS[r[0]], is_number=False, rank=2, wraps=True),
 )
 
+_NONE = "No learning rate to suggest: {}; look at the data"
 _SLIGHT = 0.05  # of the loss at first: a fall that says little
 
 
@@ -37,7 +38,10 @@ def answer(record: LrfindRecord) -> str:
     """Return the recommended learning rate."""
     lr = record.suggestion.recommended
     if lr is None:
-        return f"No learning rate to suggest: {_why_none(record)}"
+        # Fewer than about 230 steps of the usual range
+        is_coarse = record.lr[:2][-1] > 1.06 * record.lr[0]
+        words = "Cannot tell a learning rate: {}: try --steps 300" if is_coarse else _NONE
+        return words.format(_why_none(record))
     span = f"{record.lr[0]:.3g} to {record.lr[-1]:.3g}"
     is_capped = lr == record.suggestion.minimum
     why = WAYS["minimum"] if is_capped else "the middle of the longest descent of the loss"
@@ -52,7 +56,8 @@ def _why_none(record: LrfindRecord) -> str:
     if not record.fall:
         return "the loss never fell between the first tenth of the sweep and its last five steps"
     fall, noise = numbers.number(record.fall), numbers.number(record.noise)
-    return f"the smoothed loss falls by at most {fall}, and a fall of up to {noise} counts as noise or memorising"
+    beside = "" if record.shuffled is None else f", by {numbers.number(record.shuffled)} with labels shuffled"
+    return f"the smoothed loss fell by {fall}{beside}, and up to {noise} counts as noise or memorising"
 
 
 def rate(lr: float) -> str:
@@ -82,7 +87,5 @@ def _facts(record: LrfindRecord) -> list[tuple[str, str]]:
         lowest = f"{numbers.number(losses[0])}, lowest {numbers.number(min(losses))}"
         facts.append(("loss", f"{lowest}, on training batches, so memorising lowers it as well"))
     if record.suggestion.valley is None:
-        facts.append(
-            ("to try", "more --steps, a larger --batch, other rates (--from 1e-8); look at the data")
-        )
+        facts.append(("to try", "more --steps, a larger --batch, other rates (--from 1e-8)"))
     return facts
