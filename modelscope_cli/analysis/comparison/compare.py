@@ -237,7 +237,7 @@ class ModelComparison:
             or loaded[1].info.class_name == "ExportedProgram",
             is_quantised=are_quantised,
         )
-        predictions = Predictions(loaded[0].categories or loaded[1].categories, inputs.files)
+        predictions = Predictions(loaded[0].categories, loaded[1].categories, inputs.files)
         diff = diff_activations(
             side_a,
             side_b,
@@ -266,7 +266,9 @@ class ModelComparison:
         if rounded and not causes and any(row.status == "changed" for row in rows):
             causes = (_of_rounding(rows, rounded, tolerance, tolerance / math.sqrt(n_layers)),)
         warnings = (*loaded[0].warnings, *loaded[1].warnings, *tell_of_images(inputs, self.progress))
-        are_images = predictions.are_of_classes and inputs.info.source == "image"
+        are_images = predictions.n_images > 0 and inputs.info.source == "image"
+        if are_images and not any(one.kind == "class_order" for one in causes):
+            causes = (*predictions.other_order(), *causes)
         rule = program.rule if program else LayersInOrder.rule if is_renamed else None
         if program and diff.matching and (n := diff.matching.by_value):
             rule = f"shape and value, in execution order: B names no module ({n} layers)"
@@ -286,7 +288,7 @@ class ModelComparison:
             labels_changed=len(predictions.changed) if are_images else None,
             changed_predictions=tuple(predictions.changed) if are_images else (),
             ties=predictions.ties if are_images else 0,
-            accuracy=predictions.accuracy(),
+            accuracy=predictions.accuracy() if all(one.kind != "class_order" for one in causes) else None,
             sizes=tuple(_size(model.module) for model in loaded) if is_whole_only else (),
         )
 

@@ -110,9 +110,8 @@ def _own(record: DiffRecord) -> str:
     own = [row for row in record.layers or () if (row.own or 0.0) > FOLDING]
     named = {None, *(name for row in own for name in (row.label, row.name))}
     # A cause elsewhere has told why these differ, and a value of another shape cannot be given to A
-    if any(one.layer not in named or one.kind in _OF_INPUTS for one in record.causes[:1]) or any(
-        row.status == "reshaped" for row in record.rows
-    ):
+    is_elsewhere = any(one.layer not in named or one.kind in _OF_INPUTS for one in record.causes[:1])
+    if is_elsewhere or record.totals.reshaped:
         return ""
     rows = sorted(own, key=lambda row: -(row.own or 0.0))
     heads = [one.label + (f" ({one.matched}, " if one.matched else " (") for one in rows[:3]]
@@ -335,9 +334,8 @@ def _totals(record: DiffRecord) -> str:
 
 
 def _tolerance(record: DiffRecord) -> str:
-    if record.figures is not None:
-        return f"relative difference of {record.tolerance:g} ({record.tolerance_reason})"
-    return f"relative L2 of {record.tolerance:g} ({record.tolerance_reason})"
+    what = "L2" if record.figures is None else "difference"
+    return f"relative {what} of {record.tolerance:g} ({record.tolerance_reason})"
 
 
 def _worst(record: DiffRecord) -> list[tuple[str, str]]:
