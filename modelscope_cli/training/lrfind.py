@@ -127,7 +127,7 @@ def beside(test: RangeTest, other: RangeTest) -> RangeTest:
     curve, others = ([loss for loss in one.smoothed if loss is not None] for one in (test, other))
     down = curve[: curve.index(min(curve)) + 1]
     gap = max(low - loss for loss, low in zip(down, accumulate(others, min), strict=False))
-    has_memorised = other.fall > other.noise
+    has_memorised = other.fall > min(other.noise, test.fall / 2)
     least = max(_APART * test.noise, test.fall / 3) if has_memorised else test.fall / 2
     noise = max(test.noise, test.fall - gap + least)
     test = replace(test, shuffled=other.fall)
