@@ -230,7 +230,7 @@ class DiffRecord(Record):
             and whose rounding the tolerance allows; else None.
         labels_changed: how many images have another highest output in B; None without images or classes.
         changed_predictions: these images. `ties`: in how many images several classes share the highest score of B.
-        accuracy: of both; None where the folders of the images are not the classes, or B's order is unknown.
+        accuracy: of both; None unless the folders are the classes, and B's order is known.
         sizes: how many innermost layers and parameters A and B have, where they are of two architectures, of which
             only the outputs are compared; else empty.
     """
