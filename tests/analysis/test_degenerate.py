@@ -100,6 +100,11 @@ def images(n=1, dtype=torch.float32):
     return torch.randn(n, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1)).to(dtype)
 
 
+def noise(seed=1):
+    grey = torch.randn(SIZE, SIZE, generator=torch.Generator().manual_seed(seed)) * 60 + 128
+    return Image.fromarray(grey.clamp(0, 255).byte().numpy()).convert("RGB")
+
+
 def trained(module, loss, targets, x, most=2000, rate=0.02, until=1e-4):
     """Train on a few images until the loss is as small as a probability of 99.99 % makes it."""
     torch.manual_seed(0)
@@ -270,7 +275,7 @@ def test_every_command_says_so(command, scale, code, tmp_path):
 
     module = seeded(lambda: Head(scale=scale))
     file = tmp_path / "noise.png"
-    Image.effect_noise((SIZE, SIZE), 60).convert("RGB").save(file)
+    noise().save(file)
     if command == "explain" and not scale:
         with pytest.raises(CannotRunError, match="exactly zero everywhere"):
             ms.explain(module, str(file), size=SIZE)
@@ -339,7 +344,7 @@ def test_what_a_warning_says_to_try_works(line, tmp_path, monkeypatch, capsys, u
 
     monkeypatch.chdir(tmp_path)
     Path("models.py").write_text(FILE.format(folder=str(Path(__file__).parent)))
-    Image.effect_noise((SIZE, SIZE), 60).convert("RGB").save("noise.png")
+    noise().save("noise.png")
     line += "" if "noise.png" in line else f" --input-shape 1,3,{SIZE},{SIZE}"
     code, said = run(line, capsys)
     said = " ".join(said.split())
@@ -366,7 +371,7 @@ def test_random_weights_get_statistics_with_which_the_scores_say_something(
 
     monkeypatch.chdir(tmp_path)
     Path("models.py").write_text(FILE.format(folder=str(Path(__file__).parent)))
-    Image.effect_noise((SIZE, SIZE), 60).convert("RGB").save("noise.png")
+    noise().save("noise.png")
     code, said = run(f"{command} models.py:Sharp noise.png --size {SIZE} --out out", capsys)
     assert code == 0
     said = " ".join(said.split())
