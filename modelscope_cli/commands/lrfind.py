@@ -31,7 +31,7 @@ def lrfind(
     on: LearnerOptions,
     show: OutputOptions,
 ) -> None:
-    """Sweep the learning rate over a short training run and suggest one.
+    """Sweep the learning rate in a short training run and suggest one.
 
     A copy of the model is trained and then discarded.
 

@@ -74,8 +74,8 @@ class LayerDifference(Difference):
 
     `matched` says how its value was found in a B that is a program, or why it was not; or its class in B if other.
     `rounding` is the relative L2 by which rounding alone changes this output of A, where the row counts as the same
-    because of it; else None. `own` is the relative L2 that the layer adds itself: how far it is from A's where both
-    get what enters it in B, on the first batch; None where B computes the same, or has no value for it.
+    because of it; else None. `own_l2` is the relative L2 that the layer adds itself: how far it is from A's where
+    both get what enters it in B, on the first batch; None where B computes the same, or has no value for it.
     """
 
     type: str
@@ -84,7 +84,7 @@ class LayerDifference(Difference):
     output: str
     matched: str | None = None
     rounding: float | None = None
-    own: float | None = None
+    own_l2: float | None = None
 
     @property
     def key(self) -> tuple[str, int, str]:

@@ -23,7 +23,7 @@ _TABLE = {
         "modelscope_cli.commands.watch": "Run your training script, unchanged, and see inside its models.",
         "modelscope_cli.commands.grads": "Run a forward and a backward pass and print the gradients.",
         "modelscope_cli.commands.train": "Train a classifier for a few steps and show what happens inside.",
-        "modelscope_cli.commands.lrfind": "Sweep the learning rate over a short training run and suggest one.",
+        "modelscope_cli.commands.lrfind": "Sweep the learning rate in a short training run and suggest one.",
     },
     "Check and compare": {
         "modelscope_cli.commands.check": "Check a model or a data set; exit with 1 if a rule is broken.",

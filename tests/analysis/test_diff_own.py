@@ -75,10 +75,10 @@ def test_what_a_layer_adds_is_its_distance_where_both_get_the_input_of_b(make):
         b(x)
         for row in record.layers:
             if row.name not in names:
-                assert row.own is None  # it carries the difference only
+                assert row.own_l2 is None  # it carries the difference only
                 continue
             ours, theirs = (net[int(row.name)](entering[row.name]) for net in (a, b))
-            assert row.own == pytest.approx(float((theirs - ours).norm() / ours.norm()), rel=1e-4)
+            assert row.own_l2 == pytest.approx(float((theirs - ours).norm() / ours.norm()), rel=1e-4)
 
 
 def test_of_one_layer_that_differs_the_others_carry_the_difference():
@@ -118,7 +118,7 @@ def test_neither_weights_nor_inputs_that_layers_return_are_changed(keywords):
     with torch.no_grad():
         a.positions.of.mul_(1.001)
     kept = copy.deepcopy((a.state_dict(), x))
-    assert any(row.own for row in ms.diff(a, b, x, **keywords).layers)
+    assert any(row.own_l2 for row in ms.diff(a, b, x, **keywords).layers)
     assert torch.equal(x, kept[1])
     assert all(torch.equal(one, kept[0][name]) for name, one in a.state_dict().items())
 

@@ -156,7 +156,9 @@ def test_the_state_of_the_batch_before_is_named():
 
     with pytest.raises(RuntimeError, match="second time") as raised:
         train(state)
-    assert crash_of(raised.value).endswith("left: state = tuple(s.detach() for s in state)")
+    assert crash_of(raised.value).endswith(
+        "left by the previous batch: state = tuple(s.detach() for s in state)"
+    )
 
 
 @pytest.mark.parametrize(("broken", "advice"), [

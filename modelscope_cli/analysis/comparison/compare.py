@@ -352,13 +352,13 @@ def _with_own(diff: Activations, a: Side, b: Side, batch: Batch) -> tuple[LayerD
         return diff.rows
     alone = diff_activations(a, b, [batch], 0.0, is_forced=True).examined
     own = {row.key: math.inf if row.nonfinite else row.rel_l2 for row in alone if row.differing and row.name}
-    return tuple(replace(row, own=own.get(row.key)) for row in diff.rows)
+    return tuple(replace(row, own_l2=own.get(row.key)) for row in diff.rows)
 
 
 def _of_rounding(rows: Sequence[LayerDifference], dtype: str, whole: float, of_one: float) -> Cause:
     """Return whether the rounding of each layer explains a difference that has no other cause."""
     message = f"more than {dtype} explains (a relative L2 of {whole:.2g}, of one layer {of_one:.2g})"
-    if max(row.own or 0.0 for row in rows) <= of_one:
+    if max(row.own_l2 or 0.0 for row in rows) <= of_one:
         message = f"each layer is within what {dtype} gives ({of_one:.2g}), but the model amplifies it"
     return Cause("rounding", None, message, "")
 

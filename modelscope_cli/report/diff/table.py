@@ -107,15 +107,17 @@ def _alike(record: DiffRecord) -> Iterator[str]:
 
 def _own(record: DiffRecord) -> str:
     """Return which layers add most to the difference themselves, where what they are given does not differ."""
-    own = [row for row in record.layers or () if (row.own or 0.0) > FOLDING]
+    own = [row for row in record.layers or () if (row.own_l2 or 0.0) > FOLDING]
     named = {None, *(name for row in own for name in (row.label, row.name))}
     # A cause elsewhere has told why these differ, and a value of another shape cannot be given to A
     is_elsewhere = any(one.layer not in named or one.kind in _OF_INPUTS for one in record.causes[:1])
     if is_elsewhere or record.totals.reshaped:
         return ""
-    rows = sorted(own, key=lambda row: -(row.own or 0.0))
+    rows = sorted(own, key=lambda row: -(row.own_l2 or 0.0))
     heads = [one.label + (f" ({one.matched}, " if one.matched else " (") for one in rows[:3]]
-    texts = [f"{head}relative L2 {numbers.number(one.own)})" for head, one in zip(heads, rows, strict=False)]
+    texts = [
+        f"{head}relative L2 {numbers.number(one.own_l2)})" for head, one in zip(heads, rows, strict=False)
+    ]
     if len(rows) > 1:
         return f"given B's values before them, {len(rows)} layers still differ, most {', '.join(texts)}"
     return f"given B's values before it, only {texts[0]} still differs" if rows else ""
@@ -143,7 +145,7 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
             "dtype", "dtype", *_pair("dtype"), is_number=False, rank=3, is_shown=any(map(_is_retyped, rows))
         ),
         *field_columns(Difference, "max_abs mean_abs rel_l2"),
-        _of_some_rows("own", "own L2", rank=1, is_shown=has("own")),
+        _of_some_rows("own_l2", "own L2", rank=1, is_shown=has("own_l2")),
         *field_columns(Difference, "cosine", text=lambda r: "" if r.cosine is None else f"{r.cosine:.6f}"),
         *field_columns(Difference, "differing", text=_values),
         *field_columns(Difference, "nonfinite", is_shown=has("nonfinite")),
