@@ -22,7 +22,7 @@ from tools.docs.steps import Step, steps
 # Training goes another way on another CPU: what stays is the line above the table, its columns and its rows.
 TRAINED = ("watch", "train", "lrfind")
 # Options that make a command quicker and leave what is compared.
-QUICKER = {"lrfind": ["--steps", "40", "--pictures", "60"], "train": ["--steps", "4"]}
+QUICKER = {"lrfind": ["--steps", "60"], "train": ["--steps", "4"]}
 # A training that is watched and of which nothing is compared need not be long.
 WATCHED = re.compile(r"modelscope watch (?!.*--(steps|fail-on|strict))")
 NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])")
