@@ -178,7 +178,8 @@ def diff_activations(
         run_a = _open(a, None if is_whole else wanted, blocks, stack)
         run_b = None if b.program is not None else _open(b, wanted, frozenset(), stack)
         for batch in track(batches):
-            spared = {place_of(one) for _, one in tensors_in((a.loaded.module.state_dict(), batch.args))}
+            kept = (a.loaded.module.state_dict(), batch.args) if is_forced else ()
+            spared = {place_of(one) for _, one in tensors_in(kept)}
             if b.program is not None and matching is None:
                 matching = _matched(run_a, a.loaded.module, b, batch.args)
                 pairing = Pairing(_names(a), frozenset(name for name, _, _ in matching.values))

@@ -180,9 +180,8 @@ def _levels(a: Tensor, b: Tensor) -> tuple[int, str] | None:
             ordered = y.gather(1, x.argsort(1))
             steps = ordered.diff(dim=1)
             n_levels = int((steps != 0).sum(1).max()) + 1
-            least = steps.where(steps > 0, math.inf).amin(
-                1
-            )  # a grid has few places, rounded floats have many
+            # A grid has few places, rounded floats have many
+            least = steps.where(steps > 0, math.inf).amin(1)
             is_even = bool((ordered[:, -1] - ordered[:, 0] <= 256 * least).all())
             n_equal = int(((steps == 0) & (ordered[:, 1:] != 0)).sum())  # beside zeros, as of pruning
             if (
