@@ -28,7 +28,7 @@ def resolve_device(requested: str) -> tuple[torch.device, str | None]:
         message = with_nearest(f"'{requested}' is not a device", name, ["cuda", "mps", "xpu", kind, "cpu"])
         raise UsageError(message, f"--device auto   or one of {', '.join(here)}") from error
     if not {name, f"{name}:0", name.removesuffix(":0")} & set(here) and not _is_other(device, kind):
-        raise CannotRunError(f"no device '{requested}' here, only {', '.join(here)}", f"--device {here[-1]}")
+        raise CannotRunError(f"no device '{requested}' here, but {', '.join(here)}", f"--device {here[-1]}")
     return device, None
 
 

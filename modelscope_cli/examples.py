@@ -19,7 +19,7 @@ def demo(folder: str | PathLike[str] = "demo", *, force: bool = False) -> tuple[
     """Copy the samples into a folder and return the files.
 
     Args:
-        folder: where to put the samples. In Python, with `force` it need not be empty.
+        folder: where to put the samples. In Python, with `force` it may contain files.
 
     Raises:
         UsageError: the folder is not empty (exit 2 on the command line).

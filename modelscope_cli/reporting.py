@@ -39,16 +39,16 @@ def make_report(
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
 ) -> ReportRecord:
-    """Make one self-contained page: of a saved result, or of a model on an image.
+    """Make one self-contained page from a saved result, or about a model and an image.
 
     The page of a model shows the results of predict, explain, check, summary, stats, featuremaps and grads with
-    their default options, on noise if no image is given. A part that cannot be computed says why, in its place.
+    their default options, on noise if no image is given. If a part cannot be computed, the page says why.
 
     Args:
         result: the folder of a command, its `report.json`, what `-o result.json` wrote, or another page; or a
             model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
-        inputs: of a model: a path, a PIL image or a tensor; None for seeded noise of its input size.
-        labels: of a model: names of the classes instead of those of the weights, as in `predict`.
+        inputs: for a model: a path, a PIL image or a tensor; None for seeded noise of its input size.
+        labels: for a model: names of the classes instead of those of the weights, as in `predict`.
         html: where the page is written; None for `report.html` in the folder of the result, or in a new folder of
             `runs`.
         force: also write a page above 25 MB.

@@ -20,8 +20,7 @@ mean: average avg mu; std: sd stddev stdev deviation standarddeviation sigma
 min: minimum lowest; max: maximum highest
 params: parameters nparams numparams; macs: multadds madds; type: class kind module layertype
 output: outputsize outputshape; input: inputsize inputshape; kernel: kernelsize; zero: zeros sparsity
-l1: magnitude l1norm l1unstructured; l2: l2norm lnstructured euclidean
-random: rand randomunstructured randomstructured
+l2: l2norm euclidean
 cross-entropy: ce celoss xent softmax categorical categoricalcrossentropy
 bce: bcewithlogits bcewithlogitsloss binary binarycrossentropy sigmoid
 mse: l2 l2loss mseloss regression squarederror; nll: nllloss logsoftmax; integrated-gradients: ig intgrad
@@ -30,7 +29,7 @@ saliency: gradient gradients vanilla vanillagradient backprop guidedbackprop smo
 input-x-gradient: inputxgrad gradxinput gradtimesinput
 occlusion: rise lime shap kernelshap perturbation slidingwindow featureablation
 lrp: deeplift deepliftshap relevance epsilonlrp; adamw: adam radam nadam; momentum: sgdm sgdmomentum
-nesterov: nag; kaiming: he henormal heuniform; xavier: glorot glorotnormal glorotuniform; float16: half fp16
+nesterov: nag; float16: half fp16
 bfloat16: bf16; float32: fp32 full single
 summary: info inspect show print torchinfo torchsummary graph describe architecture layers flops gflops macs params
 summary: parameters receptivefield memory profile profiler benchmark latency speed throughput timing depth shapes

@@ -1,4 +1,4 @@
-"""Assertions for the tests of your own models; what they say where they fail reads like the terminal's verdict."""
+"""Assertions for the tests of your own models; their failure messages read like the terminal's verdict."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def assert_same(
 ) -> None:
     """Assert that two sides do not differ beyond the tolerance; `keywords` are those of `diff`.
 
-    Without inputs the weights are compared, with inputs what every layer gives.
+    Without inputs, the weights are compared; with inputs, the outputs of every layer.
 
     Raises:
         AssertionError: names where they part, and how far.

@@ -28,13 +28,14 @@ COMMANDS = get_command(make_app()).commands
 # Who may open which doors; a file by its own name before its room.
 PLAIN = {"records", "synonyms", "errors", "interrupts", "library_types", "paths", "plain_text", "ranks"}
 WRITES = {*PLAIN, "output_files", "tensor_file"}
-CORE = {*WRITES, "checkpoints", "hooks", "models", "inputs", "lean", "devices"}
+CORE = {*WRITES, "checkpoints", "hooks", "models", "inputs", "lean", "devices", "source_location"}
 MAY_IMPORT = {
     "plain_text": set(),
     "library_types": set(),
     "interrupts": set(),
     "ranks": set(),
     "synonyms": set(),
+    "source_location": set(),
     "errors": {"plain_text", "synonyms"},
     "devices": {"errors", "ranks"},
     "examples": WRITES,
@@ -48,9 +49,9 @@ MAY_IMPORT = {
     "tensor_file": {"output_files"},
     "report": {*WRITES, "rules"},
     "inputs": {*PLAIN, "hooks", "lean"},  # for the tensors in nested arguments
-    "models": {*WRITES, "checkpoints", "devices", "inputs", "lean"},  # and a cache
+    "models": {*WRITES, "checkpoints", "devices", "inputs", "lean", "source_location"},  # and a cache
     "analysis": {*CORE, "rules"},
-    "training": {*CORE, "analysis", "rules"},
+    "training": {*CORE, "analysis", "rules", "watching"},
     "watching": {*CORE, "analysis", "rules"},
     "reporting": {*WRITES, "checkpoints", "inputs", "models", "report"},
     "testing": {*WRITES, "analysis", "models", "report", "rules"},
@@ -297,6 +298,7 @@ def test_a_rule_that_is_broken_is_seen(tmp_path):
 
 PLAIN_MODULES = (
     "devices",
+    "source_location",
     "errors",
     "interrupts",
     "lean",

@@ -62,9 +62,6 @@ with open("kinds.json", "w") as file:
 assert ms.read("kinds.json")["ReLU"].layers == 1
 assert printed("kinds net.py:net x.pt --sort name --format tsv").splitlines()[0] == "name\\tlayers"
 assert len(ms.kinds(model, x, least=2)) == 0
-from types import SimpleNamespace
-from modelscope_cli.shell.completion import topics
-assert topics(SimpleNamespace(params={"words": ["schema"]}, args=[]), "kin") == ["kinds"]
 """
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from modelscope_cli.errors import ModelscopeError, UsageError
-from modelscope_cli.hooks.binding import BoundHooks, ParametersKept, bind_hooks
+from modelscope_cli.hooks.binding import BoundHooks, bind_hooks
 from modelscope_cli.hooks.patterns import parse_pattern
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.hooks.spec import HookSpec, function_hook, parse_hook
@@ -153,9 +153,6 @@ def _warnings(report: HookReport) -> list[Notice]:
     if report.left_alone:
         message = f"{hook} skips some tensors, such as {report.left_alone}"
         notices.append(Notice("hook_left_alone", message))
-    if report.moved:
-        message = f"{hook} changed {some(report.moved, 4)} in place (undone); return a new tensor instead"
-        notices.append(Notice("hook_in_place", message))
     return notices
 
 
@@ -191,17 +188,17 @@ def hook(
 ) -> Iterator[ActiveHooks]:
     """Change values inside a model while your own code runs it, forward and backward; then remove every hook.
 
+    The model keeps its mode, and what your function or your optimizer writes to its parameters stays. An exception
+    that a hook raises in a forward leaves the block; an `except` inside does not catch it. `save=FILE` writes when
+    the block ends without an exception.
+
     Args:
         hooks: as `--hook` takes them, `"zero@layer3"` or `"grad:clamp=-1,1@conv"`; or a function of yours as
             `(kind, pattern, function)`: `("forward", "conv", fn)`, called as PyTorch calls hooks of that kind.
         args: example inputs: a tensor, a tuple of them, or a dict of them by name. Only patterns with a position
-            (`relu#1`, `conv@3`) need them: which call is meant is found out in a run beforehand.
-        seed: of noise and shuffling.
-        say: is given the lines of `print`; they go to stderr otherwise.
-
-    The model keeps its mode, and what your function or your optimizer writes to its parameters stays. What a hook
-    raises during a forward leaves the block; an `except` inside of it does not see it. `save=FILE` writes when the
-    block ends without an exception.
+            (`relu#1`, `conv@3`) need them: a run beforehand finds the call that is meant.
+        seed: seed of noise and shuffling.
+        say: called with the lines of `print`, which otherwise go to stderr.
 
     Raises:
         UsageError: a hook or a pattern that means nothing, or a position without `args`.
@@ -213,14 +210,12 @@ def hook(
         for spec, _ in parsed:
             if args is None and parse_pattern(spec.pattern).is_positional:
                 message = f"hook '{spec}' selects calls by number, but their order is not known yet"
-                raise UsageError(message, "give example inputs: args=x")
+                raise UsageError(message, "pass example inputs: args=x")
         arguments = args if isinstance(args, tuple) else (args,)
         example = arrange_named(module, args) if isinstance(args, Mapping) else arguments
         bound = bind_hooks(parsed, module, example, seed=seed, say=say or SILENT.say)
         active = ActiveHooks(bound)
-        # The parameters are the caller's, who may be training them.
-        acting = [one for one in bound.interventions if not isinstance(one, ParametersKept)]
-        with HookSession(module, interventions=acting, is_restoring=False):
+        with HookSession(module, interventions=bound.interventions, is_restoring=False):
             yield active
         _, active.warnings = conclude(bound, SILENT)
     except ModelscopeError as error:

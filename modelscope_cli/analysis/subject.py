@@ -42,7 +42,6 @@ from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model, ModelRequest, as_request, seed_of
 from modelscope_cli.records.keywords import DEFAULTS, OUTPUT_KINDS, Keywords, ModelKeywords, as_tuple
 from modelscope_cli.records.naming import ENOUGH_ALIKE, counted, dtype_name, rounded, with_article
-from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell, tell_more
 from modelscope_cli.records.refusals import check_word
 from modelscope_cli.records.run import (
@@ -246,7 +245,7 @@ class Subject:
     def conclude(self) -> tuple[HookReport, ...]:
         """Write what the hooks saved and return their reports; the last step before the record.
 
-        Also reports broken images, and whether the model waited for images.
+        Also reports broken images.
         """
         reports, warnings = conclude(self.bound, self.progress)
         self.warnings += (*warnings, *tell_of_images(self.inputs, self.progress))
@@ -261,10 +260,8 @@ class Subject:
 
 
 def tell_of_images(inputs: Inputs, progress: Progress) -> tuple[Notice, ...]:
-    """Warn of broken images after the last batch; a detail is whether the model waited for images."""
+    """Warn of broken images after the last batch."""
     warnings = inputs.feed.broken.warnings(inputs.n_listed)
-    for note in inputs.feed.notes():
-        tell_more(progress, note)
     tell(progress, (), warnings)
     return warnings
 
@@ -346,7 +343,7 @@ def at_its_size(given: PythonInputs, loaded: LoadedModel, progress: Progress) ->
         return given  # noise for a model of rows, not of images
     if (side := size_by_trial(loaded.module)) is None:
         return given
-    progress.note(f"size: {side} x {side}, because the forward fails at 224 x 224")
+    progress.note(f"size: {side} x {side}, because forward() fails at 224 x 224")
     return replace(given, request=replace(request, size=str(side)))
 
 
@@ -381,7 +378,7 @@ def describe_module(module: nn.Module) -> LoadedModel:
     if not isinstance(module, nn.Module):
         raise UsageError(
             f"{with_article(type(module).__name__)} is not a torch.nn.Module",
-            "give a module, or what load() returns",
+            "pass a module, or what load() returns",
         )
     inner = model_inside(module)
     notes, module = inside_notes(module, inner), inner
@@ -412,7 +409,7 @@ def with_shapes(loaded: LoadedModel, args: Arguments, seed: int, progress: Progr
     except Exception as error:
         raise ForwardError(error, None, shapes_of(args)) from error
     module.train(loaded.module.training)
-    progress.note(f"lazy layers: shapes come from a first run{', of a copy' * is_theirs} (seed {seed})")
+    progress.note(f"lazy layers: shapes come from a first run{' of a copy' * is_theirs} (seed {seed})")
     return replace(loaded, module=module)
 
 
@@ -423,8 +420,3 @@ def _copied(module: nn.Module) -> nn.Module:
         if is_lazy(buffer):
             memo[id(buffer)] = UninitializedBuffer(device=buffer.device, dtype=buffer.dtype)  # type: ignore[call-arg]
     return copy.deepcopy(module, memo)
-
-
-def best_classes(predictions: Iterable[Prediction]) -> list[int]:
-    """Return the likeliest class of each image; boxes are left out."""
-    return [one.top[0].index for one in predictions if one.top and one.top[0].box is None]

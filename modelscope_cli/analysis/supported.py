@@ -18,7 +18,7 @@ BEYOND_ONNX: Mapping[str, str] = {
     **dict.fromkeys(("grads", "train", "lrfind"), "needs gradients"),
     "ablate": "changes what layers return",
     "explain": "needs gradients and changes weights",
-    "check": "judges torch layers by their kind",
+    "check": "judges layers by their torch class",
 }
 # The families of models that `train` and `lrfind` take.
 TRAINED = ("classification", "custom")
@@ -46,9 +46,9 @@ def _instead(command: str, answer: ModelOutput) -> str:
     if isinstance(answer.main, Vectors) and not answer.main.is_one_value:
         n_dims = answer.main.tensor().ndim
         if n_dims in (4, 5) and "pixels" in OUTPUTS[command]:
-            return "--output-kind segmentation   if they are scores of classes for each pixel"
+            return "--output-kind segmentation   if they are class scores for each pixel"
         if n_dims == 2 and answer.why:
-            return "--output-kind classes   if they are scores of classes"
+            return "--output-kind classes   if they are class scores"
         return "modelscope stats ...   shows the outputs of all layers"
     return "modelscope explain ...   shows what in the image it depends on"
 
@@ -67,6 +67,4 @@ def check_onnx(command: str, name: str) -> None:
         message = f"{command} {BEYOND_ONNX[command]}; onnxruntime, which runs '{name}', only returns values"
         if is_exported(name):
             message = f"'{name}' is an exported program, which runs in the mode it was exported in"
-        raise CannotRunError(
-            message, f"modelscope {command} FILE.py:NAME   the PyTorch model it was made from"
-        )
+        raise CannotRunError(message, "--model FILE.py:NAME   the PyTorch model it was made from")

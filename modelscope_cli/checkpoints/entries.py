@@ -96,6 +96,9 @@ class Contents:
     # Entries of the state dict that are not tensors but contain some: packed parameters
     inside: tuple[str, ...] = ()
     image_size: int | None = None  # on which it was trained, if the file says so
+    classes: tuple[str, tuple[str, ...]] | None = None  # as `class_names` returns them
+    # The class of a model that was saved whole, and how it is reached in what torch.load returns: `['model']`
+    saved_as: tuple[str, str] = ("", "")
 
     def shapes(self) -> dict[str, Shape]:
         return {tensor.name: tensor.shape for tensor in self.tensors}
@@ -131,7 +134,7 @@ class NameJoiner:
         """Return the parts as one name; raise UnsupportedError if all names together are too long."""
         self._left -= _COST_OF_A_NAME + sum(map(len, parts))
         if self._left < 0:
-            raise UnsupportedError("names that repeat the same parts endlessly")
+            raise UnsupportedError("names that are too long, with the same parts repeated")
         return "".join(parts)
 
 

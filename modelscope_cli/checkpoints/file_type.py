@@ -18,7 +18,7 @@ _LFS = b"version https://git-lfs"
 # Magic bytes of other formats: offset, bytes, description.
 _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"GGUF", "a llama.cpp GGUF file"),
-    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes it"),
+    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as written by Keras"),
     (0, b"\x93NUMPY", "a NumPy array (.npy)"),
     (4, b"TFL3", "a TensorFlow Lite model"),
     (0, b"\x1f\x8b", "compressed by gzip"),

@@ -52,11 +52,6 @@ class OnnxNode:
     classes: tuple[str, ...] = ()  # the classes of these, if written
 
     @property
-    def operator(self) -> str:
-        """Its operator as `domain:name`."""
-        return f"{self.domain}:{self.op_type}"
-
-    @property
     def normalises_by_batch(self) -> bool:
         return self.op_type == "BatchNormalization" and self.attributes.get("training_mode") == 1
 

@@ -48,7 +48,7 @@ def read_model(path: Path) -> OnnxModel:
     try:
         if path.stat().st_size >= _MAX_BYTES:
             raise UnsupportedError(
-                "2 GiB or more, which the format does not allow: values may be in files beside it"
+                "it has 2 GiB or more, which the format does not allow; save the values in external data files"
             )
         return _model(path, onnx.load(path, "protobuf", load_external_data=False))
     except (DecodeError, ValueError, TypeError) as error:
@@ -73,7 +73,7 @@ def for_runtime(
 
 def _model(path: Path, model: onnx.ModelProto) -> OnnxModel:
     if not model.HasField("graph") or not model.ir_version or not model.opset_import:
-        raise ValueError("no graph or no opset where a model has both")
+        raise ValueError("it lacks a graph or an opset")
     messages = [*_messages(model)]
     nodes = [one for one in messages if isinstance(one, onnx.NodeProto)]
     # The runtime reads all of them, so each is checked, those in branches and functions included.
@@ -92,10 +92,8 @@ def _model(path: Path, model: onnx.ModelProto) -> OnnxModel:
     detached = tuple(
         entry for entry, one in zip(entries, graph.initializer, strict=True) if _detach(entry, one)
     )
-    sparse = (
-        replace(_entry(path, one.values), storage=None, special="sparse", held=0)
-        for one in graph.sparse_initializer
-    )
+    values = (_entry(path, one.values) for one in graph.sparse_initializer)
+    sparse = (replace(one, storage=None, special="sparse", held=0) for one in values)
     initialisers = (*entries, *sparse)
     names = {one.name for one in initialisers}
     return OnnxModel(
@@ -232,9 +230,8 @@ def _entry(path: Path, tensor: onnx.TensorProto) -> TensorEntry:
 
 def _nbytes(tensor: onnx.TensorProto) -> int:
     dtype = _dtype(tensor.data_type) or ""
-    return (
-        math.prod(checked_shape(list(tensor.dims))) * (_PACKED_BITS.get(dtype) or BITS.get(dtype, 0)) + 7
-    ) // 8
+    bits = _PACKED_BITS.get(dtype) or BITS.get(dtype, 0)
+    return (math.prod(checked_shape(list(tensor.dims))) * bits + 7) // 8
 
 
 def _is_external(tensor: onnx.TensorProto) -> bool:
@@ -271,7 +268,7 @@ def _within_folder(path: Path, location: str) -> Path:
     if not file.resolve().is_relative_to(path.parent.resolve()):
         message = f"{shown} is a link that leads out of its folder, and is not read"
         raise CannotRunError(
-            message, f"cp -rL {shlex.quote(str(path.parent))} copy   has the files themselves"
+            message, f"cp -rL {shlex.quote(str(path.parent))} copy copies the files themselves"
         )
     if not file.is_file():
         raise CannotRunError(f"{shown} is missing", f"ls {shlex.quote(str(path.parent))}")

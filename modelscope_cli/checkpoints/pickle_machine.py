@@ -125,7 +125,7 @@ class PickleMachine:
                     self._count(0)
                 _OPERATIONS[code](self, argument)
         except (IndexError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise ValueError(f"a pickle that contradicts itself ({type(error).__name__})") from error
+            raise ValueError(f"an inconsistent pickle ({type(error).__name__})") from error
 
     @property
     def position(self) -> int:
@@ -249,7 +249,7 @@ class PickleMachine:
     def _global(self, names: tuple[str, str]) -> None:
         module, name = python3_name(*names) if self._protocol < 3 else names
         if len(module) + len(name) > _MAX_GLOBAL_LENGTH:
-            self._strange("a name with too many characters")
+            self._strange("a name that is too long")
             module, name = module[:_MAX_GLOBAL_LENGTH], name[:_MAX_GLOBAL_LENGTH]
         imported = Global(f"{module}.{name}", module)
         self.names[imported.name] = None
@@ -295,11 +295,8 @@ class PickleMachine:
                 self._count(sum(len(arg) for arg in args[:1] if isinstance(arg, list | dict)))
                 result = self._call(name, args)
         else:
-            name = (
-                f"{function}".removesuffix("()") + "()"
-                if isinstance(function, Opaque)
-                else type(function).__name__
-            )
+            is_made = isinstance(function, Opaque)  # of which alone the string is short
+            name = f"{function}".removesuffix("()") + "()" if is_made else type(function).__name__
         # A string returned by a call may be another one.
         self._stack.append(Opaque(name, args) if result is None or isinstance(result, str) else result)
 

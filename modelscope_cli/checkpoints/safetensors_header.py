@@ -34,7 +34,7 @@ def read_safetensors(path: Path) -> Contents:
     head = read_head(path)
     if not is_safetensors(head):
         is_linked = path.resolve() != Path.cwd() / path  # do not quote the target of a link
-        message = f"checkpoint '{path}' is not a whole safetensors file: {guess(head, quoted=not is_linked)}"
+        message = f"checkpoint '{path}' is not a valid safetensors file: {guess(head, quoted=not is_linked)}"
         raise CannotRunError(message, remedy(path, head))
     at = 8 + int.from_bytes(head[:8], "little")
     tensors: list[TensorEntry] = []

@@ -150,9 +150,8 @@ _MAX_ARGUMENTS = 20
 def is_known(name: str) -> bool:
     """Tell whether torch itself writes this name into checkpoints."""
     module, _, attribute = name.rpartition(".")
-    return (
-        name in _CALLS or name in _HARMLESS or (module == "torch" and attribute in BITS) or is_storage(name)
-    )
+    is_dtype = module == "torch" and attribute in BITS
+    return name in _CALLS or name in _HARMLESS or is_dtype or is_storage(name)
 
 
 def rebuild(name: str, args: Any) -> Any:

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import math
 import pickle
 import re
 import shlex
@@ -98,9 +97,9 @@ def each_with_file(entries: Iterable[TensorEntry]) -> Iterator[tuple[TensorEntry
             if path is not None and path != current:
                 stack.close()
                 try:
-                    file = stack.enter_context(path.open("rb"))
                     if entry.storage and entry.storage.is_zipped:
-                        check_records(file)
+                        check_records(path)
+                    file = stack.enter_context(path.open("rb"))
                 except (OSError, ValueError) as error:
                     raise damaged(path, error) from error
                 current = path
@@ -112,11 +111,7 @@ def _read(file: IO[bytes], entry: TensorEntry) -> Tensor:
     storage = entry.storage
     if storage is None or entry.numel == 0:
         return torch.empty(entry.shape, dtype=dtype)
-    stride = (
-        (tuple((math.prod(entry.shape[at + 1 :]) for at in range(len(entry.shape)))))
-        if entry.stride is None
-        else entry.stride
-    )
+    stride = entry.stride or torch.empty(entry.shape, device="meta").stride()
     last = sum((n - 1) * step for n, step in zip(entry.shape, stride, strict=True))
     n_element = BITS[entry.dtype] // 8
     data = _bytes(file, storage, entry.offset * n_element, (last + 1) * n_element)
@@ -185,11 +180,7 @@ def read_checkpoint(path: Path, key: str | None = None, contents: Contents | Non
     if not state:
         raise no_tensors(path, content if isinstance(content, dict) else ())
     notes = [f"checkpoint: {note}"] if note else []
-    where, names = class_names(content) or ("", None)
-    if names is not None and any(tensor.ndim and len(tensor) == len(names) for tensor in state.values()):
-        notes.append(f"checkpoint: the names of the {len(names)} classes were read from '{where}'")
-    else:
-        names = None  # not of the classes of these weights
+    names = _class_names(class_names(content), state, notes)
     size = image_size(content) or image_size(metadata)
     return Checkpoint(path, state, metadata, file_sha256(path), tuple(notes), (), names, size)
 
@@ -215,8 +206,7 @@ def _check_head(path: Path, head: bytes) -> None:
 def _load_weights_only(path: Path, head: bytes) -> Any:
     is_zip = head.startswith(b"PK")  # the older format cannot be mapped
     if is_zip:
-        with path.open("rb") as file:
-            check_records(file)
+        check_records(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip or None)
@@ -247,10 +237,22 @@ def _from_contents(contents: Contents) -> Checkpoint:
             raise CannotRunError(message, hint) from error
     if not state:
         raise no_tensors(contents.path)
-    notes = (f"checkpoint: {contents.note}",) if contents.note else ()
+    notes = [f"checkpoint: {contents.note}"] if contents.note else []
+    names = _class_names(contents.classes, state, notes)
     sha256, warnings = file_sha256(contents.files[0]), tuple(foreign_notices(contents))
     size = contents.image_size
-    return Checkpoint(contents.path, state, contents.metadata, sha256, notes, warnings, image_size=size)
+    return Checkpoint(contents.path, state, contents.metadata, sha256, tuple(notes), warnings, names, size)
+
+
+def _class_names(
+    found: tuple[str, tuple[str, ...]] | None, state: dict[str, Tensor], notes: list[str]
+) -> tuple[str, ...] | None:
+    """Return the names of the classes of these weights and add a note; None if they are of other ones."""
+    where, names = found or ("", ())
+    if not any(tensor.ndim and len(tensor) == len(names) for tensor in state.values() if names):
+        return None
+    notes.append(f"checkpoint: the names of the {len(names)} classes were read from '{where}'")
+    return names
 
 
 def foreign_notices(contents: Contents) -> Iterator[Notice]:
@@ -272,5 +274,5 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     except (SafetensorError, OSError, ValueError, KeyError, RuntimeError, AttributeError) as error:
         head = read_head(path)
         kind = f"{error}".partition("\n")[0] if is_safetensors(head) else guess(head)
-        message = f"checkpoint '{path}' is not a whole safetensors file: {kind}"
+        message = f"checkpoint '{path}' is not a valid safetensors file: {kind}"
         raise CannotRunError(message, remedy(path, head)) from error

@@ -97,7 +97,7 @@ def read_archive(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -
         raise UnsupportedError("it is an archive of NumPy arrays, which numpy.load reads")
     kind = next((label for name, label in _TELLTALE.items() if any(n.endswith(name) for n in entries)), None)
     first = plain(next(iter(entries), ""))[:40]
-    raise UnsupportedError(f"it is {kind}" if kind else f"it is a zip archive of other things ('{first}')")
+    raise UnsupportedError(f"it is {kind}" if kind else f"it is a zip archive without weights ('{first}')")
 
 
 def _read_exported(

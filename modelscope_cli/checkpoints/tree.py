@@ -87,7 +87,7 @@ _NAMES = (
 )
 # Usual keys of the size of the training images, and of the settings of a training.
 _SIZES = ("image_size", "img_size", "imgsz", "input_size", "train_crop_size", "crop_size", "resolution")
-_SETTINGS = ("args", "hyper_parameters", "hparams", "config", "cfg", "opt")
+_SETTINGS = ("args", "hyper_parameters", "datamodule_hyper_parameters", "hparams", "config", "cfg", "opt")
 # Usual keys of a state dict, the likeliest first.
 _WRAPPERS = ("state_dict", "model", "model_state_dict", "ema", "module")
 _MAX_DEPTH = 4
@@ -120,8 +120,11 @@ class Taken:
 
 
 def class_names(content: Any) -> tuple[str, tuple[str, ...]] | None:
-    """Return the key and the names of the classes, in order, that a training script saved beside the weights."""
-    for key, value in content.items() if isinstance(content, Mapping) else ():
+    """Return the key and the names of the classes, in order, that a script saved with the weights or settings."""
+    content = content.state or content.items if isinstance(content, Opaque) else content
+    if not isinstance(content, Mapping):
+        return None
+    for key, value in content.items():
         if not isinstance(key, str) or key.lower() not in _NAMES:
             continue
         names = value
@@ -132,7 +135,8 @@ def class_names(content: Any) -> tuple[str, tuple[str, ...]] | None:
         is_list = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
         if is_list and len({*names}) == len(names) > 1:
             return key, tuple(names)
-    return None
+    found = ((key, class_names(content.get(key))) for key in _SETTINGS)
+    return next(((f"{key}.{one[0]}", one[1]) for key, one in found if one), None)
 
 
 def image_size(content: Any) -> int | None:
@@ -332,6 +336,8 @@ def _kept(state: dict[Any, Any]) -> dict[Any, Any]:
 ToEntry = Callable[[str, Any], TensorEntry]
 
 _MAX_TEXT = 60
+_N_CLASSES = 3
+_INNER = ("module", "_orig_mod")  # as DataParallel and torch.compile call the module that they wrap
 # Limits for other content: values described, and values inspected in total.
 _MAX_BESIDE = 50
 _MAX_INSIDE = 1_000_000
@@ -342,7 +348,7 @@ def lay_out(
 ) -> Contents:
     """Return `contents` with the tensors under `key`, else of the state dict, else all tensors."""
     names = NameJoiner()
-    content = _with_states(content, names)
+    saved, content = content, _with_states(content, names)
     part = find_state(content, is_tensor, key, str(contents.path))
     named, note, beside = part.named, part.note(), [pair for pair in part.beside if not is_tensor(pair[1])]
     if not named:  # no state dict
@@ -350,13 +356,15 @@ def lay_out(
     tensors = tuple(to_entry(name, value) for name, value in named.items())
     limit = _MAX_INSIDE // max(1, len(beside))
     words = {
-        plain(name)[:_MAX_TEXT]: describe(value, is_tensor, limit) for name, value in beside[:_MAX_BESIDE]
+        plain(name)[:_MAX_TEXT]: _names_in(name, value) or describe(value, is_tensor, limit)
+        for name, value in beside[:_MAX_BESIDE]
     }
     if len(beside) > _MAX_BESIDE:
         words["..."] = f"{len(beside) - _MAX_BESIDE:,} more"
     inside = _inside(part.content, part.named, is_tensor)
-    size = image_size(dict(beside))
-    return replace(contents, tensors=tensors, beside=words, note=note, inside=inside, image_size=size)
+    size, whole = image_size(dict(beside)), _saved_module(saved, part.path)
+    found = replace(contents, image_size=size, classes=class_names(content), saved_as=whole)
+    return replace(found, tensors=tensors, beside=words, note=note, inside=inside)
 
 
 def under(contents: Contents, key: str | None) -> Contents:
@@ -389,6 +397,28 @@ def describe(value: Any, is_tensor: IsTensor, limit: int = _MAX_INSIDE) -> str:
     return ", ".join(filter(None, [kind, *counts])) or with_article(type(value).__name__)
 
 
+def _names_in(key: str, value: Any) -> str:
+    """Return the names of the classes in a few words, `6 names (red, green, blue, ...)`; empty without any."""
+    _, names = class_names({key: value}) or ("", ())
+    shown = ", ".join(_cut(name) for name in names[:_N_CLASSES]) + ", ..." * (len(names) > _N_CLASSES)
+    return f"{len(names)} names ({shown})" if names else ""
+
+
+def _saved_module(content: Any, path: tuple[str, ...]) -> tuple[str, str]:
+    """Return the class of the pickled module at a path, inside its wrappers, and the Python that reaches it."""
+    at = ""
+    for key in path:
+        at += f".{key}" if isinstance(content, Opaque) else f"[{key!r}]"
+        content = _attributes(content)
+        content = content.get(key) if isinstance(content, Mapping) else None
+    while isinstance(content, Opaque) and isinstance(content.state, dict) and "_modules" in content.state:
+        inner = next((key for key in _INNER if key in _dict(content.state, "_modules")), None)
+        if inner is None or not content.name.startswith(("torch.nn.parallel.", "torch._dynamo.")):
+            return plain(content.name), at
+        at, content = f"{at}.{inner}", content.state["_modules"][inner]
+    return "", ""
+
+
 def _inside(content: Any, named: dict[str, Any], is_tensor: IsTensor) -> tuple[str, ...]:
     """Return the names in a state dict that are not tensors but contain some."""
     if not named or not isinstance(content, dict):
@@ -399,7 +429,7 @@ def _inside(content: Any, named: dict[str, Any], is_tensor: IsTensor) -> tuple[s
 
 
 def _with_states(content: Any, names: NameJoiner) -> Any:
-    """Replace pickled modules and dict subclasses, at the top or one level down, by their content."""
+    """Replace pickled modules and dict subclasses, at the top or up to two levels down, by their content."""
     content = _attributes(_plain(content, names))
     if not isinstance(content, dict):
         return content
@@ -407,6 +437,8 @@ def _with_states(content: Any, names: NameJoiner) -> Any:
     for value in content.values():
         if isinstance(value, Opaque) and id(value) not in replaced:
             replaced[id(value)] = _plain(value, names)
+        elif isinstance(value, dict) and id(value) not in replaced:
+            replaced[id(value)] = {key: _plain(one, names) for key, one in value.items()}
     return {key: replaced.get(id(value), value) for key, value in content.items()} if replaced else content
 
 

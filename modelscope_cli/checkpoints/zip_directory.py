@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
+from pathlib import Path
 from typing import IO
 
 MAX_DIRECTORY_BYTES = 16 << 20
@@ -37,7 +38,7 @@ class ZipEntry:
     def check(self) -> None:
         """Refuse a compressed entry, which may decompress to any size."""
         if not self.is_stored:
-            raise ValueError(f"'{self.name}' compressed or encrypted, as torch never writes it")
+            raise ValueError(f"'{self.name}' is compressed or encrypted, which torch never does")
 
     def check_bytes(self, data: bytes | memoryview) -> None:
         """Refuse other bytes than were written."""
@@ -155,12 +156,13 @@ def read_entry(file: IO[bytes], entry: ZipEntry, limit: int) -> bytes:
     return data
 
 
-def check_records(file: IO[bytes]) -> None:
+def check_records(path: Path) -> None:
     """Refuse an archive with a changed byte, which torch reads without a word."""
-    data = memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
-    for entry in read_directory(file).values():
-        start = data_start(file, entry.header)
-        entry.check_bytes(data[start : start + entry.nbytes])
+    with path.open("rb") as file:
+        data = memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
+        for entry in read_directory(file).values():
+            start = data_start(file, entry.header)
+            entry.check_bytes(data[start : start + entry.nbytes])
 
 
 def _find(file: IO[bytes], n_file: int) -> tuple[int, int, int, int]:

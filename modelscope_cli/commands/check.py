@@ -16,7 +16,7 @@ from modelscope_cli.records.findings import Finding
 from modelscope_cli.report.ci import CI_FORMATS, failure_of, render_junit
 from modelscope_cli.report.formats import Format
 from modelscope_cli.rules.settings import CheckSettings
-from modelscope_cli.shell import completion, console
+from modelscope_cli.shell import console
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.named_model import names_learner, names_model, take_model
 from modelscope_cli.shell.options import (
@@ -82,17 +82,11 @@ def check(
             metavar="CODES",
             rich_help_panel="Rules",
             help="Judge only these rules, by code, name or prefix: MS202, dead-channels, MS2.",
-            autocompletion=completion.rules,
         ),
     ] = None,
     ignore: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="CODES",
-            rich_help_panel="Rules",
-            help="Leave out these rules.",
-            autocompletion=completion.rules,
-        ),
+        typer.Option(metavar="CODES", rich_help_panel="Rules", help="Leave out these rules."),
     ] = None,
     set: Annotated[
         list[str] | None,
@@ -106,7 +100,7 @@ def check(
         bool, typer.Option("--list", rich_help_panel="Rules", help="List all rules, or those of --select.")
     ] = False,
     fail_on: Annotated[
-        Literal["warning", "error"] | None,
+        Literal["warning", "error", "never"] | None,
         typer.Option(
             rich_help_panel="Rules",
             help="Exit with 1 at a finding of this severity or worse.",

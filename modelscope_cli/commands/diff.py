@@ -56,8 +56,8 @@ def diff(
             metavar="T",
             min=0,
             help="The largest relative L2 (for results: relative difference) that counts as equal.",
-            show_default="0 for tensors and results, the rounding of the dtype for statistics, and for "
-            "activations 1.3e-6; 4 roundoffs times the root of the layers in float16 and bfloat16",
+            show_default="0 for tensors and results, the rounding of the dtype for statistics, 1.3e-6 for "
+            "activations; in float16 and bfloat16, 4 roundoffs times the square root of the number of layers",
         ),
     ] = None,
     mode: Mode = "auto",
@@ -86,9 +86,9 @@ def diff(
     Without an input, the weights are compared: tensors that were added, removed, renamed, reshaped, retyped or
     changed. With images or --input-shape, the outputs of all layers are compared call by call, and the first
     that diverges is named. Both models run side by side on the input that A expects, with one activation of each
-    in memory. Layers with other names are matched by weights, shape and value; of two architectures only the
-    outputs are compared. Two saved results of one command (documents, pages or folders) are compared number by
-    number, with the settings under which they were made.
+    in memory. Layers with different names are matched by weights, shape and value; if architectures differ, only
+    the outputs are compared. Two saved results of the same command (documents, pages or folders) are compared
+    number by number, and so are their settings.
     Options such as --b-dtype compare one model under two settings.
 
     Examples:

@@ -123,5 +123,5 @@ def featuremaps(
 
 
 def _content(record: FeatureMapsRecord) -> str:
-    """Return how many images of maps a saved result has."""
-    return counted(sum(row.file is not None for row in record.maps), "grid")
+    """Return how many images of maps a saved result has, and the file that shows all of them."""
+    return f"{counted(sum(row.file is not None for row in record.maps), 'grid')}, {record.contact_sheet}"

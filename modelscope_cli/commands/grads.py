@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 import typer
 
 import modelscope_cli as ms
-from modelscope_cli.shell import completion
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.options import (
     Freeze,
@@ -37,7 +36,6 @@ def grads(
             help="The loss: auto, cross-entropy, nll, bce, mse, mean, logit, or FILE.py:fn. auto chooses by the "
             "output; bce allows several labels or none; your function is called as fn(output) or fn(output, "
             "target).",
-            autocompletion=completion.losses,
         ),
     ] = "auto",
     target: Annotated[
@@ -47,7 +45,7 @@ def grads(
             "-t",
             metavar="TARGET",
             rich_help_panel="Loss",
-            help="A class: index, label, or predicted. auto: the class that names the folder of each image, else "
+            help="A class: index, label, or predicted. auto: the class named like each image's folder, else "
             "predicted. box:N or mask:CLASS: an output value instead of a loss.",
         ),
     ] = "auto",

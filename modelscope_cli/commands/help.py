@@ -9,7 +9,7 @@ import typer
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.documents import DOCUMENTS
-from modelscope_cli.shell import completion, console
+from modelscope_cli.shell import console
 from modelscope_cli.shell.output_options import QuietOptions
 from modelscope_cli.shell.parameters import command
 from modelscope_cli.synonyms import meaning
@@ -23,7 +23,6 @@ def help(
             metavar="TOPIC|COMMAND|RULE|schema DOCUMENT",
             help="model, input, output, layers or hooks; a command; a rule, such as MS709; agents, what coding "
             f"agents need; or schema and a document: {', '.join(DOCUMENTS)}.",
-            autocompletion=completion.topics,
         ),
     ] = None,
     *,
@@ -71,9 +70,8 @@ def help(
         named = [word if word in topics else meaning(word, topics) for word in (what, *(words or ()))]
         near = get_close_matches(what, [*topics, *_rules()], 1, 0.7)
         meant = next(filter(None, (named[0], *near, *named)), "")
-        if not meant:
-            pages = {name: explain_command(name).lower().count(what.lower()) for name in COMMANDS}
-            meant = max(pages, key=pages.__getitem__) * any(pages.values())
+        pages = {name: explain_command(name).lower().count(what.lower()) for name in COMMANDS}
+        meant = meant or max(pages, key=pages.__getitem__) * any(pages.values())
         hint = f"modelscope help {meant}".strip()
         raise UsageError(f"'{what}' is not a topic, a command or a rule", hint)
     console.write(text)

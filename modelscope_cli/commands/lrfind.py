@@ -23,8 +23,14 @@ def lrfind(
         float, typer.Option("--to", metavar="R", rich_help_panel="Sweep", help="The last learning rate.")
     ] = 10.0,
     steps: Annotated[
-        int, typer.Option(metavar="N", min=3, rich_help_panel="Sweep", help="How many steps to take.")
-    ] = 100,
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=3,
+            rich_help_panel="Sweep",
+            help="How many steps to take; by default 100, or 300 if those are too few.",
+        ),
+    ] = None,
     out: Out = None,
     *,
     how: TrainingOptions,
@@ -44,6 +50,7 @@ def lrfind(
 
       modelscope lrfind demo/tiny_resnet.py:TinyResNet --size 48 --from 0.001 --to 0.5
     """
+    from modelscope_cli.records.train import ZERO_GRADIENT
     from modelscope_cli.report.lrfind.table import COLUMNS, lrfind_sheet, rate
     from modelscope_cli.shell.hints import filled_in
 
@@ -57,3 +64,5 @@ def lrfind(
     lr = record.suggestion.recommended
     if lr is not None and not settings.is_quiet:
         hint(filled_in(f"modelscope train ... --lr {rate(lr)}", settings.argv, ""))
+    elif record.stopped == ZERO_GRADIENT and not settings.is_quiet:
+        hint(filled_in("modelscope grads ...   shows where the gradient ends", settings.argv, ""))

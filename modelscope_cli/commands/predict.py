@@ -81,7 +81,7 @@ def predict(
             rich_help_panel="Against the truth",
             help="Compare the predictions with the truth. folders: each folder has the name of a class, a "
             "label or an index; auto: folders, if all are named after labels. FILE: lines of image,class or JSON "
-            "{image: class}; with several labels image,class|class; of a regression image,number,...",
+            "{image: class}; with several labels image,class|class; for regression image,number,...",
         ),
     ] = "auto",
     table: Annotated[
@@ -103,8 +103,8 @@ def predict(
 ) -> None:
     """Print what a model predicts for images, and its accuracy.
 
-    A segmentation model gives the classes that cover most of the image, a detection model its best boxes, a
-    regression its numbers. Images are processed in batches; rows of tsv and csv are written as they are computed.
+    For segmentation, the classes that cover most of the image are printed; for detection, the best boxes; for
+    regression, the numbers. Images are processed in batches; rows of tsv and csv are written as they are computed.
     For folders named after classes, the accuracy and the misclassified images are printed. --truth prints metrics,
     or a table of the classes, confusions, calibration or worst images. --doctor prints how many predictions each
     common preprocessing mistake changes. A model for images and texts (CLIP) chooses among --labels.

@@ -55,7 +55,10 @@ def train(
     every: Annotated[
         int | None,
         typer.Option(
-            metavar="K", min=1, max=LONGEST_RUN, help="Record every K-th step instead of about 200 in all."
+            metavar="K",
+            min=1,
+            max=LONGEST_RUN,
+            help="Record every K-th step instead of those that `watch` records.",
         ),
     ] = None,
     *,

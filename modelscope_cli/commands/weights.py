@@ -76,7 +76,7 @@ def weights(
 ) -> int:
     """List a checkpoint and name its architecture, without loading it.
 
-    Names, shapes and dtypes come from headers; a pickle is read but never run, and the code that an unrestricted
+    Names, shapes and dtypes come from headers. A pickle is read but never run: the code that an unrestricted
     torch.load would run is listed, dangerous names first. The exit code is 1 if dangerous code or a call of an
     unknown function is found; objects of unknown classes are only listed. Names allowed by the table
     tool.modelscope of the nearest pyproject.toml, such as allow = ["timm.models.*"], count as known. Only --stats

@@ -5,16 +5,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.actions import TensorPlace
-from modelscope_cli.hooks.hook_base import BoundHook, HookBase, HookPass, HookSpot, differs, name_of_call
+from modelscope_cli.hooks.hook_base import BoundHook, HookBase, HookPass, HookSpot, name_of_call
 from modelscope_cli.hooks.layers import list_layers, map_tensors, tensors_in
 from modelscope_cli.hooks.patterns import explain, parse_pattern
-from modelscope_cli.hooks.selection import names_of, select, tell_of_function
+from modelscope_cli.hooks.selection import names_of, select
 from modelscope_cli.hooks.session import Call, Intervention
 from modelscope_cli.hooks.spec import HookSpec, about_pattern
 from modelscope_cli.records.naming import label
@@ -107,30 +106,6 @@ class GradHook(HookBase):
 _KINDS: dict[str, type[HookBase]] = {"forward": ForwardHook, "pre": PreHook, "grad": GradHook}
 
 
-class ParametersKept(Intervention):
-    """Restores parameters of a layer that a user's function has written to."""
-
-    def __init__(self, hooks: Sequence[HookBase]) -> None:
-        self._hooks = [hook for hook in hooks if hook.target.function is not None]
-        self._originals: dict[str, tuple[nn.Parameter, Tensor]] = {}
-
-    def attach(self, name: str, module: nn.Module) -> tuple[RemovableHandle, ...]:
-        if any(name in hook.target.names for hook in self._hooks):
-            for path, parameter in module.named_parameters(prefix=name):
-                self._originals.setdefault(path, (parameter, parameter.detach().clone()))
-        return ()
-
-    def detach(self) -> None:
-        for path, (parameter, value) in self._originals.items():
-            if bool(differs(value, parameter.detach()).any()):
-                with torch.no_grad():
-                    parameter.copy_(value)
-                for hook in self._hooks:
-                    if path.startswith(tuple(f"{name}." for name in hook.target.names)):
-                        hook.tally.moved[f"the parameter {path}"] = None
-        self._originals.clear()
-
-
 @dataclass(frozen=True, slots=True)
 class BoundHooks:
     """The hooks of one command."""
@@ -178,7 +153,7 @@ def bind_hooks(
         hooks.append(_KINDS[spec.kind](BoundHook(spec, number, names, calls, function, say), current))
     layers = [layer for layer, _ in list_layers(model)]
     notes = dict.fromkeys(filter(None, (explain(parse_pattern(spec.pattern), layers) for spec, _ in typed)))
-    return BoundHooks((current, *hooks, ParametersKept(hooks)), tuple(hooks), tuple(notes))
+    return BoundHooks((current, *hooks), tuple(hooks), tuple(notes))
 
 
 def _meant(
@@ -187,11 +162,7 @@ def _meant(
     """Return the layers a pattern selects and, if it selects calls, these; in the order of the model."""
     order = [layer.name for layer, _ in list_layers(model)]
     if not parse_pattern(pattern).is_positional:
-        try:
-            names = names_of(model, [pattern], ())
-        except UsageError as error:
-            tell_of_function(error, parse_pattern(pattern), model, args)
-            raise
+        names = names_of(model, [pattern], ())
         return tuple(name for name in order if name in names), None
     selected = select(model, [pattern], (), args).wanted or frozenset()
     calls = tuple(sorted(selected, key=lambda call: (order.index(call[0]), call[1])))
@@ -215,6 +186,5 @@ def _report(hook: HookBase) -> HookReport:
         changed_fraction=tally.changed_fraction,
         max_abs_difference=tally.max_abs_difference,
         left_alone=tally.left_alone,
-        moved=tuple(tally.moved),
         file=str(spec.arguments[0]) if spec.action == "save" else None,
     )

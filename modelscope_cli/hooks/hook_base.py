@@ -36,8 +36,6 @@ class HookCounts:
     # The calls it fired at, as `(layer name, call index)`
     fired_at: set[tuple[str, int]] = field(default_factory=set)
     left_alone: str | None = None  # why tensors were passed on unchanged
-    # The parameters that the user's function wrote to, each once, in order
-    moved: dict[str, None] = field(default_factory=dict)
     saved: dict[str, Tensor] = field(default_factory=dict)  # copies by label, still on their device
     _changed: dict[torch.device, Tensor] = field(default_factory=dict)
     _largest: dict[torch.device, Tensor] = field(default_factory=dict)

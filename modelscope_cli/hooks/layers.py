@@ -15,7 +15,7 @@ from torch.nn.utils import parametrize
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.patterns import Layer
-from modelscope_cli.hooks.torch_private import children_of, is_compiled
+from modelscope_cli.hooks.torch_private import PLAIN, children_of, is_compiled
 
 
 def list_layers(model: nn.Module, *, with_parts: bool = False) -> list[tuple[Layer, nn.Module]]:
@@ -152,7 +152,8 @@ def _walk(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
             yield path, value
     elif type(value) in (tuple, list, dict):  # as usual, without a search through the kinds of containers
         for key, child in value.items() if type(value) is dict else enumerate(value):
-            yield from _walk(child, _join(path, str(key)))
+            if not isinstance(child, PLAIN):
+                yield from _walk(child, _join(path, str(key)))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             yield from _walk(getattr(value, field.name), _join(path, field.name))
@@ -200,8 +201,8 @@ def cloned(value: Any) -> Any:
     return map_tensors(value, lambda _, tensor: tensor.clone())
 
 
-def _join(*parts: str) -> str:
-    return ".".join(part for part in parts if part)
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path and name else path or name
 
 
 _CHANNELS_FIRST = (

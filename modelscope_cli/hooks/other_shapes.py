@@ -4,14 +4,14 @@ import copy
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.hooks.torch_private import run_uncompiled
+from modelscope_cli.hooks.torch_private import run_uncompiled, without_modes
 from modelscope_cli.records.run import Shape
 
 T = TypeVar("T")
@@ -19,7 +19,8 @@ USUAL_SIZES = (224, 32, 28, 64, 48, 96, 128, 256, 384, 512, 112, 160, 192, 227, 
 _LENGTHS = (128, 256, 512, 1024, 100, 200, 500, 1000, 2000, 2048, 4096, 5000, 8000, 16000)  # of a signal
 _STEPS = 16  # of a sequence
 _MAX_SIZE, _MAX_LENGTH = 1024, 2**17
-_MOST_CHANNELS, _MOST_TRIALS = 4, 100  # of an image, and forwards to find the shapes of several arguments
+# Of an image, and forwards at a time to find the shapes of several arguments
+_MOST_CHANNELS, _MOST_TRIALS = 4, 100
 
 
 def on_twin(
@@ -37,8 +38,15 @@ def on_twin(
         for module in model.modules():
             for hooks in (module._forward_hooks, module._forward_pre_hooks):
                 memo[id(hooks)] = OrderedDict()
-    with run_uncompiled():
+    with run_uncompiled(), without_modes():  # which may count the operators of the model's own forward
         return watch(copy.deepcopy(model, memo))
+
+
+def _tried(model: nn.Module, watch: Callable[[nn.Module], T], otherwise: T) -> T:
+    """Return what `watch` makes of a copy of the model on the meta device; `otherwise` if it cannot be copied."""
+    with suppress(Exception):  # copying may run any code of the model's attributes
+        return on_twin(model, watch, with_hooks=False)
+    return otherwise
 
 
 def image_shape_taken(model: nn.Module, given: Tensor) -> Shape | None:
@@ -65,9 +73,7 @@ def image_shape_taken(model: nn.Module, given: Tensor) -> Shape | None:
             (shape for shape in _shapes(twin, given) if _failure(twin, shape, given.dtype) is None), None
         )
 
-    with suppress(Exception):  # copying may run any code of the model's attributes
-        return on_twin(model, first, with_hooks=False)
-    return None
+    return _tried(model, first, None)
 
 
 def readings_taken(
@@ -88,57 +94,53 @@ def readings_taken(
                     found[code] = made
         return found
 
-    with suppress(Exception):  # copying may run any code of the model's attributes
-        return on_twin(model, taken, with_hooks=False)
-    return {}
+    return _tried(model, taken, {})
 
 
-def input_taken(model: nn.Module, n: int) -> Tensor | None:
+def input_taken(model: nn.Module, n: int, given: Shape = ()) -> Tensor | None:
     """Return an input of `n` signals, volumes, sequences or rows with which a forward on the meta device succeeds.
 
-    It is made for the first layer, and its length for the linear layer that takes all of a map. None for models
-    that begin with a 2-d convolution, or if none was found.
+    It is made for the first layer, and its length for the linear layer that takes all of a map. Lengths of `given`,
+    a shape that failed, are tried first. None for models that begin with a 2-d convolution, or if none was found.
     """
 
     def first(twin: nn.Module) -> Tensor | None:
         layer = next((one for one in twin.modules() if isinstance(one, BEGINNINGS)), None)
         # Two rows, as one may be taken for something else
-        made = (one for one in _inputs_for(twin, layer) if _has_rows(twin, one))
+        made = (one for one in _inputs_for(twin, layer, given) if _has_rows(twin, one))
         if isinstance(layer, nn.Conv2d) or (found := next(made, None)) is None:
             return None
         dim = found.shape.index(2) if 2 in found.shape[:2] else 0
         return found.narrow(dim, 0, 1).repeat_interleave(n, dim)
 
-    with suppress(Exception):  # copying may run any code of the model's attributes
-        return on_twin(model, first, with_hooks=False)
-    return None
+    return _tried(model, first, None)
 
 
 _MAPS, _CODES = (nn.Conv1d, nn.Conv2d, nn.Conv3d), (nn.Embedding, nn.EmbeddingBag)
+_WIDTHS = ("in_channels", "in_features", "input_size", "embed_dim")  # of what a layer takes
 BEGINNINGS = (*_MAPS, *_CODES, nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.Linear)
 
 
-def _inputs_for(twin: nn.Module, layer: Any) -> Iterator[Tensor]:
-    """Yield inputs of two rows for a first layer, the usual ones first."""
+def _inputs_for(twin: nn.Module, layer: Any, given: Shape) -> Iterator[Tensor]:
+    """Yield inputs of two rows for a first layer, those of given lengths and the usual ones first."""
     dtype = next((one.dtype for one in twin.parameters() if one.is_floating_point()), torch.float32)
     shapes: list[Shape] = []
+    width = next((getattr(layer, name) for name in _WIDTHS if hasattr(layer, name)), 0)
+    lengths = sorted({*given} - {1, width}, reverse=True)
     if isinstance(layer, _CODES):
-        yield from (torch.empty(2, n, dtype=torch.int64, device="meta") for n in (_STEPS, 8, 64, 4))
+        yield from (torch.empty(2, n, dtype=torch.int64, device="meta") for n in (*lengths, _STEPS, 8, 64, 4))
     elif isinstance(layer, nn.Conv1d):
-        c, length, *others = layer.in_channels, *_LENGTHS
-        shapes = [
-            (2, c, length),
-            *_fitting_features(twin, (2, c, length), dtype),
-            (2, length, c),
-            (2, length),
-        ]
-        shapes += [(2, c, other) for other in others]
+        lengths += _LENGTHS
+        start, length = (2, width, lengths[0]), lengths[0]
+        shapes = [start, *_fitting_features(twin, start, dtype), (2, length, width), (2, length)]
+        shapes += [(2, width, other) for other in lengths[1:]]
     elif isinstance(layer, nn.Conv3d):
-        c = layer.in_channels
-        shapes = [(2, c, _STEPS, 112, 112), *_fitting_features(twin, (2, c, 32, 32, 32), dtype)]
+        sides = [given[-3:]] if len(given) > 3 else []
+        shapes = [(2, width, *one) for one in (*sides, (_STEPS, 112, 112))]
+        shapes += _fitting_features(twin, (2, width, 32, 32, 32), dtype)
     elif layer is not None:
-        width = getattr(layer, "in_features", getattr(layer, "input_size", getattr(layer, "embed_dim", 0)))
-        rows, steps = (2, _STEPS, width), (_STEPS, 2, width)
+        n_steps = next(iter(lengths), _STEPS)
+        rows, steps = (2, n_steps, width), (n_steps, 2, width)
         shapes = [rows, steps] if getattr(layer, "batch_first", True) else [steps, rows]
         shapes = [(2, width), *shapes] if isinstance(layer, nn.Linear) else shapes
     yield from (torch.empty(shape, dtype=dtype, device="meta") for shape in shapes)
@@ -155,26 +157,37 @@ def shapes_taken(model: nn.Module, names: Sequence[str], image: Shape) -> dict[s
     """Return a shape of each named argument with which a forward on the meta device succeeds; empty if none did.
 
     Tried are `image`, also with the channels that convolutions take, and rows of as many features as linear layers
-    take, those first that are called like the argument.
+    take, those first that are called like the argument, or as are left beside the outputs of another layer.
     """
     layers = [*model.named_modules()]
     convolutions = (one.in_channels for _, one in layers if isinstance(one, nn.Conv2d))
     images = [image, *((1, c, *image[2:]) for c in convolutions if c <= _MOST_CHANNELS)]
     linear = [(path, (1, one.in_features)) for path, one in layers if isinstance(one, nn.Linear)]
-    rows = [[row for _, row in sorted(linear, key=lambda one: name not in one[0])] for name in names]
-    combined = product(*(dict.fromkeys((*images, *shapes)) for shapes in rows))
+    widths = {getattr(one, "out_features", getattr(one, "out_channels", 0)) for _, one in layers}
+    # Beside the features of an image, where both are joined for a layer
+    joined = [("", (1, n - width)) for _, (_, n) in linear for width in sorted(widths) if 0 < width < n]
+
+    def combined(rows: Sequence[tuple[str, Shape]]) -> Iterator[tuple[Shape, ...]]:
+        ordered = [[row for _, row in sorted(rows, key=lambda one: name not in one[0])] for name in names]
+        return islice(product(*(dict.fromkeys((*images, *shapes)) for shapes in ordered)), _MOST_TRIALS)
+
+    return first_taken(model, names, chain(combined(linear), combined([*linear, *joined])))
+
+
+def first_taken(
+    model: nn.Module, names: Sequence[str], candidates: Iterable[tuple[Shape, ...]]
+) -> dict[str, Shape]:
+    """Return the first shapes of the named arguments with which a forward on the meta device succeeds; or none."""
 
     def first(twin: nn.Module) -> dict[str, Shape]:
-        for shapes in islice(combined, _MOST_TRIALS):
+        for shapes in candidates:
             named = dict(zip(names, shapes, strict=True))
             with suppress(Exception), torch.no_grad():  # the forward may raise anything
                 twin(**{name: torch.empty(shape, device="meta") for name, shape in named.items()})
                 return named
         return {}
 
-    with suppress(Exception):  # copying may run any code of the model's attributes
-        return on_twin(model, first, with_hooks=False)
-    return {}
+    return _tried(model, first, {})
 
 
 def stated_size(parts: Iterable[Any]) -> tuple[int, int] | None:

@@ -139,7 +139,7 @@ def explain(pattern: Pattern, layers: Sequence[Layer]) -> str | None:
     n = sum(layer.type == kind for layer in others)
     is_one = any(pattern.body in layer.names and layer.type == kind for layer in layers)
     which = f": 1 of {n + 1} {kind} layers" if is_one else ""
-    return f"layer '{pattern.body}' is a layer's name here{which}; type:{kind} selects all {n + is_one}"
+    return f"layer '{pattern.body}' is the name of a layer here{which}; type:{kind} selects all {n + is_one}"
 
 
 def match_layers(
@@ -156,12 +156,12 @@ def match_layers(
     matched = matched or [layer for layer in layers if pattern.is_inside_type_of(layer)]
     if not matched:
         raise UsageError(
-            f"layer pattern '{pattern}' matches no layer", what_is_there(pattern, offered or layers)
+            f"layer pattern '{pattern}' matches no layer", _what_is_there(pattern, offered or layers)
         )
     return matched
 
 
-def what_is_there(pattern: Pattern, layers: Sequence[Layer]) -> str:
+def _what_is_there(pattern: Pattern, layers: Sequence[Layer]) -> str:
     """Return a hint for a pattern that matches none of the layers: the nearest of them, and which there are."""
     if "," in pattern.body.strip(", ") and not pattern.body.startswith("re:"):
 
@@ -202,7 +202,7 @@ def pick_calls(
     first, last = (place - 1 if place > 0 else n + place for place in (pattern.first, pattern.last))
     if first > last:
         turned = f"try {shlex.quote(f'{pattern.body}@{pattern.last}..{pattern.first}')}"
-        raise UsageError(f"layer pattern '{pattern}' counts backwards, of {counted(n, 'call')}", turned)
+        raise UsageError(f"layer pattern '{pattern}' ends before it begins ({counted(n, 'call')})", turned)
     if last < 0 or first >= n:
         exist = f", so positions 1..{n} or -{n}..-1 exist" if n > 1 else "" if n else " in this forward"
         whose = f"'{pattern.body}'" if pattern.body else "the model"

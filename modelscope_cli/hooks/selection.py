@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, UntypedStorage, nn, strided
 from torch.nn.parameter import is_lazy
-from torch.overrides import TorchFunctionMode
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers, map_tensors, tensors_in
@@ -25,11 +24,10 @@ from modelscope_cli.hooks.patterns import (
     match_layers,
     parse_pattern,
     pick_calls,
-    what_is_there,
 )
 from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.hooks.torch_private import operators_shown_to
-from modelscope_cli.records.naming import layer_of, some
+from modelscope_cli.records.naming import layer_of
 from modelscope_cli.records.run import Args, Arguments, Kwargs
 
 
@@ -121,13 +119,7 @@ def select(
     take = [parse_pattern(text) for text in layers] or [EVERY_LAYER]
     leave = [parse_pattern(text) for text in exclude]
     excluded = _names(leave, every)
-    names = frozenset[str]()
-    for pattern in take:
-        try:
-            names |= _names([pattern], every)
-        except UsageError as error:
-            tell_of_function(error, pattern, model, args)
-            raise
+    names = _names(take, every)
     names -= excluded if not any(pattern.is_positional for pattern in leave) else frozenset()
     if not names:
         raise _nothing_left(exclude)
@@ -160,58 +152,6 @@ def select(
         name for name, _ in order
     }
     return replace(by_name, wanted=frozenset(wanted), names=names & (names_at_positions | idle))
-
-
-class _Functions(TorchFunctionMode, Observer):
-    """Records between which layers the functions of torch are called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.called: set[str] = set()  # the layers that ran
-        # By the name of a function, the layers whose outputs are its arguments, and those whose output it returned
-        self.before: dict[str, list[str]] = {}
-        self.after: dict[str, list[str]] = {}
-        # Of what, and the tensor: kept alive, so that its id is not reused
-        self._outputs: dict[int, tuple[str, Tensor]] = {}
-        self._results: dict[int, tuple[str, Tensor]] = {}
-
-    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
-        self.called.add(call.name)
-        for _, tensor in tensors_in(output):
-            self._outputs[id(tensor)] = call.name, tensor
-            if call.name and id(tensor) in self._results:
-                self.after.setdefault(self._results[id(tensor)][0], []).append(call.name)
-
-    def __torch_function__(self, func: Any, types: Any, args: Args = (), kwargs: Kwargs | None = None) -> Any:
-        name = getattr(func, "__name__", "").strip("_").lower()
-        given = (self._outputs.get(id(one), ("",))[0] for _, one in tensors_in(args))
-        self.before.setdefault(name, []).extend(filter(None, given))
-        result = func(*args, **(kwargs or {}))
-        self._results |= {id(one): (name, one) for _, one in tensors_in(result)}
-        return result
-
-
-def tell_of_function(error: UsageError, pattern: Pattern, model: nn.Module, args: Arguments) -> None:
-    """Propose in the error for a pattern that matches no layer only layers that run, and say if the model calls a
-    function of that name."""
-    word = pattern.body.rpartition(":")[2].lower()
-
-    def watch(twin: nn.Module, args: Arguments) -> _Functions:
-        functions = _Functions()
-        with HookSession(twin, [functions]) as session, functions:
-            session.run(args)
-        return functions
-
-    with suppress(Exception):  # of the model, on meta tensors
-        functions = _on_twin(model, args, watch)
-        error.hint = what_is_there(
-            pattern, [one for one, _ in list_layers(model) if one.name in functions.called]
-        )
-        if word in functions.before:
-            error.message += f", as the model calls {word} as a function"
-        which = "is called last in" if word in functions.after else "is called on the output of"
-        if layers := [*dict.fromkeys(functions.after.get(word) or functions.before.get(word, []))]:
-            error.hint = f"try {', '.join(layers[:3])}   {word} {which} {some(layers)}"
 
 
 def _nothing_left(exclude: Sequence[str]) -> UsageError:

@@ -2,23 +2,23 @@
 
 import inspect
 import re
-import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import product
 from types import TracebackType
 from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.errors import CannotRunError, ModelscopeError, failed_device
 from modelscope_cli.hooks.layers import list_layers, set_training, tensors_in
-from modelscope_cli.hooks.other_shapes import image_shape_taken, input_taken
+from modelscope_cli.hooks.other_shapes import first_taken, image_shape_taken, input_taken
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.snapshot import Snapshot
 from modelscope_cli.hooks.torch_private import in_backward, run_uncompiled
@@ -110,11 +110,15 @@ class ForwardError(CannotRunError):
         elif fixed := re.search(r"shape\[(\d)\] to be (?:equal to )?(.*?, but got \d+)", str(error)):
             reason = f"exported for dimension {fixed[1]} of {fixed[2]}".replace("dimension 0", "a batch size")
         elif "on the same device" in reason:
-            hint = "--device cpu   the model keeps or makes a tensor on another device than its input"
+            hint = "--device cpu a tensor of the model is on a different device than its input"
         elif reason.startswith("Expected more than 1 value per channel when training"):
-            hint = "--mode eval   or --batch 2, of two images or of noise: "
+            hint = "--mode eval   or --batch 2, with two images or noise: "
             hint += "batch norm in train mode needs more than one value per channel"
         super().__init__(f"forward raised in {where}{inputs_note}: {type(error).__name__}: {reason}", hint)
+
+
+def _typed(shape: Sequence[int], dtype: str = "") -> str:
+    return f"--input-shape {dtype}{','.join(map(str, shape))}"
 
 
 def _other_shape(model: nn.Module, args: Arguments) -> str | None:
@@ -122,6 +126,10 @@ def _other_shape(model: nn.Module, args: Arguments) -> str | None:
     given = [tensor for _, tensor in tensors_in(args)]
     words = invocation().argv
     exported: Any = getattr(model, "exported_shapes", ())  # of a program, which takes no others
+    if len(given) > 1 and not exported and words.count("--input-shape") == len(given) < 6:
+        names = [*inspect.signature(model.forward).parameters][: len(given)]
+        batches = product(*(((1, *one.shape), tuple(one.shape)) for one in given))
+        return " ".join(map(_typed, first_taken(model, names, batches).values())) or None
     if len(given) != 1 or len(exported) > 1:
         return None
     if exported:
@@ -131,43 +139,25 @@ def _other_shape(model: nn.Module, args: Arguments) -> str | None:
         if words and len(sizes) == 4 and "--input-shape" not in " ".join(words):
             is_of_one = sizes[0] == 1 and tuple(sizes[1:]) == given[0].shape[1:]
             return "--batch 1" if is_of_one else f"--size {sizes[2]},{sizes[3]}"
-        return f"--input-shape {','.join(map(str, sizes))}"
-    if (taken := input_taken(model, 1)) is not None and taken.shape[1:] != given[0].shape[1:]:
-        return f"--input-shape {'int64:' * (not taken.is_floating_point())}{','.join(map(str, taken.shape))}"
+        return _typed(sizes)
+    fitting = input_taken(model, 1, tuple(given[0].shape))
+    if fitting is not None and fitting.shape[1:] != given[0].shape[1:]:
+        n, *others = fitting.shape
+        n = len(given[0]) if n == 1 and fitting.ndim == given[0].ndim else n  # as many as given
+        return _typed((n, *others), "int64:" * (not fitting.is_floating_point()))
     if not 1 <= given[0].ndim <= 4 or not given[0].is_floating_point():
         return None
     shape = image_shape_taken(model, given[0])
     if shape is None or shape == given[0].shape:
         return None
-    rebuilt = "".join(f"--model-arg {text} or " for text in _rebuilt(model, given[0], shape, words))
     if not words or "--input-shape" in " ".join(words):
-        return f"{rebuilt}--input-shape {','.join(map(str, shape))}"
+        return _typed(shape)
     sides = shape[2:] if shape[2] != shape[3] else shape[2:3]
     # No option changes a tensor of a file, or makes an image of another tensor.
     is_of_file = "--input" in words or any(word.endswith((".npy", ".npz")) for word in words)
     if given[0].ndim == 4 and is_of_file:
-        return f"give a tensor of {' x '.join(map(str, shape))}: no option resizes one"
-    return f"{rebuilt}--size {','.join(map(str, sides))}" if given[0].ndim == 4 else None
-
-
-def _rebuilt(model: nn.Module, given: Tensor, taken: Shape, words: Sequence[str]) -> Iterator[str]:
-    """Yield the argument by which the constructor of the model takes the size of the images that were asked for."""
-    kind, side = type(model), given.shape[-1]
-    is_sized = {word.partition("=")[0] for word in words} & {"--input-shape", "--size"}
-    has_weights = {"-c", "--checkpoint"} & {*words}
-    if not is_sized or has_weights or given.shape[-3:] != (taken[1], side, side):
-        return
-    library = kind.__module__.partition(".")[0]
-    is_random = "none" in words or words[0] == "summary"  # torchvision's weights are for one size
-    is_named = any(word.endswith(f":{kind.__name__}") for word in words)
-    names = [
-        one for one in ("image_size", "img_size", "input_size") if one in inspect.signature(kind).parameters
-    ]
-    patch = getattr(model, "patch_size", getattr(getattr(model, "patch_embed", None), "patch_size", 1))
-    multiple = taken[-1] if names == ["input_size"] else patch if isinstance(patch, int) else patch[-1]
-    is_taken = is_named or library == "timm" or (library == "torchvision" and is_random)
-    if names and is_taken and side % multiple == 0:
-        yield shlex.quote(f"{names[0]}={(side, side) if names[0] == 'input_size' else side}")
+        return f"give a tensor of {' x '.join(map(str, shape))}: no option resizes tensors"
+    return f"--size {','.join(map(str, sides))}" if given[0].ndim == 4 else None
 
 
 # Not an Exception: a model's own `except Exception` must not swallow it.
@@ -189,7 +179,7 @@ def _refuse(layers: Iterable[tuple[Layer, nn.Module]]) -> None:
     for layer, module in layers:
         if isinstance(module, torch.jit.ScriptModule):
             name = layer.name or "the model"
-            message = f"{name} ({layer.type}) is TorchScript, which hooks cannot reach into"
+            message = f"{name} ({layer.type}) is TorchScript, which does not run hooks"
             raise CannotRunError(message, "give the Python module that it was made from, as FILE.py:NAME")
         if any(map(is_lazy, (*module.parameters(recurse=False), *module.buffers(recurse=False)))):
             message = f"layer '{layer.name}' ({layer.type}) has no shape before the model's first run"
@@ -418,7 +408,7 @@ class HookSession:
         if features and raised.input_shapes and raised.input_shapes[0][-1:] != (features,):
             what = f"'{raised.call.label if raised.call else ''}' takes {features} features"
             raised.hint = (
-                f"{what} and got {raised.input_shapes[0][-1]}; no square image was found that gives that many"
+                f"{what} and got {raised.input_shapes[0][-1]}; no square image tried gives {features}"
             )
         is_of_targets = isinstance(error, AssertionError | TypeError | ValueError | AttributeError)
         if self._is_training and is_of_targets and not (raised.hint or "").startswith("--mode eval"):
@@ -429,5 +419,5 @@ class HookSession:
         if is_one_dict and isinstance(error, TypeError | KeyError | AttributeError):
             name = next(iter(inspect.signature(self.model.forward).parameters))
             raised.message += f" (it was given a dict of {', '.join(map(repr, next(iter(args))))})"
-            raised.hint = f"--input {name}=FILE.pt   holds what the forward takes, such as a tuple of tensors"
+            raised.hint = f"--input {name}=FILE.pt   holds what forward() takes, such as a tuple of tensors"
         return raised

@@ -36,13 +36,13 @@ def _number(text: str) -> float:
 def _non_negative(text: str) -> float:
     value = _number(text)
     if not 0 <= value < math.inf:
-        raise ValueError("not a number from 0 up")
+        raise ValueError("not a number of 0 or more")
     return value
 
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text)):
-        raise ValueError("not a whole number from 1")
+        raise ValueError("not a whole number above 0")
     return int(text)
 
 

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn, overrides
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.records.run import Args, Kwargs
 
 Function = TypeVar("Function", bound=Any)
 
+without_modes = _disable_current_modes  # a context in which no mode sees operators
 # One level of a container: its children by name, and a function that rebuilds it from other children.
 Children = tuple[list[tuple[str, Any]], Callable[[list[Any]], Any]]
 
@@ -270,13 +271,14 @@ def saved_in(node: Any, name: str) -> Tensor | None:
     return tensor if isinstance(tensor, Tensor) else None
 
 
-_LEAVES = torch.Tensor, int, float, str, torch.dtype
+# What is not looked into: most values, as looking through the kinds of containers takes as long as a small layer.
+PLAIN = type(None), int, float, str, slice, torch.dtype, torch.device
 
 
 def children_of(value: Any) -> Children | None:
     """Return the children of a tuple, list, dict or other registered container; None for anything else."""
-    if value is None or isinstance(value, _LEAVES):
-        return None  # most values; looking through the kinds of containers takes as long as a small layer
+    if isinstance(value, (torch.Tensor, *PLAIN)):
+        return None
 
     kind: Any = type(value)
     if kind in (tuple, list) and not any(child is value for child in value):  # in a tenth of the time
@@ -319,3 +321,22 @@ def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     if children is None:
         return change(value)
     return children[1]([map_leaves(child, change) for _, child in children[0]])
+
+
+_MOST_NODES = 4096  # searched for leaves
+
+
+def graph_leaves(loss: Any) -> list[Tensor]:
+    """Return the leaves of a loss, in the order of the graph; only some of a huge graph."""
+    nodes = [loss.grad_fn] if isinstance(loss, Tensor) and loss.grad_fn is not None else []
+    visited: set[Any] = set()
+    leaves: dict[int, Tensor] = {}
+    while nodes and len(visited) < _MOST_NODES:
+        node = nodes.pop()
+        if node in visited:
+            continue
+        visited.add(node)
+        if (leaf := getattr(node, "variable", None)) is not None:
+            leaves[id(leaf)] = leaf
+        nodes += [other for other, _ in node.next_functions if other is not None]
+    return list(leaves.values())

@@ -1,6 +1,5 @@
 """One batch, all batches of an input, and the model's device and dtype."""
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
-from modelscope_cli.inputs.decoding import DecodeTiming
+from modelscope_cli.inputs.decoding import DecodeCounts
 from modelscope_cli.inputs.files import FileList
 from modelscope_cli.inputs.image import UnreadableImage
 from modelscope_cli.inputs.preprocess import Preprocessing
@@ -59,8 +58,8 @@ class Inputs:
     block_size: int = 0  # images per batch, except the last; 0 for noise and tensors
     # The images by number; empty for noise and tensors
     files: FileList = field(default_factory=lambda: FileList(()), repr=False)
-    # Counts and timings of decoding so far
-    feed: DecodeTiming = field(default_factory=DecodeTiming, repr=False)
+    # Counts of decoding so far
+    feed: DecodeCounts = field(default_factory=DecodeCounts, repr=False)
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield the batches that have images."""
@@ -132,15 +131,3 @@ def count_images(args: Arguments) -> int:
 def lengths_of(value: Any) -> list[int]:
     """Return the first dimension of every tensor in a value, or the length of a list."""
     return [len(value)] if isinstance(value, list) else [len(t) for _, t in tensors_in(value) if t.ndim]
-
-
-def _rows(n: int) -> int:
-    """Return the number of rows in which `n` frames fill a sheet, at most as many as columns."""
-    return max(rows for rows in range(1, math.isqrt(n) + 1) if n % rows == 0)
-
-
-def to_sheet(frames: Tensor, dim: int) -> Tensor:
-    """Lay the frames along `dim`, `(..., T, ..., H, W)`, in rows: `(..., rows H, columns W)`."""
-    frames = frames.movedim(dim, -3)
-    cells = frames.unflatten(-3, (_rows(frames.shape[-3]), -1)).transpose(-3, -2)
-    return cells.flatten(-2).flatten(-3, -2)

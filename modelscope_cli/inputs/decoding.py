@@ -6,7 +6,6 @@ import shlex
 import signal
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -58,7 +57,6 @@ class Decoded:
     numbers: tuple[int, ...]  # indices in the list of images, of the decoded ones
     tensors: tuple[Tensor, ...]  # the prepared images, `(C, H, W)` float32
     broken: tuple[UnreadableImage, ...]  # the images that could not be decoded
-    seconds: float  # time taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,6 @@ class ImageBlocks(Dataset["tuple[int, Decoded | None]"]):
 
     def decode(self, block: int) -> Decoded:
         """Decode and prepare the images of a block, repeated ones once."""
-        started = time.perf_counter()
         ready: dict[ListedImage, Tensor | UnreadableImageError] = {}
         numbers: list[int] = []
         tensors: list[Tensor] = []
@@ -90,8 +87,7 @@ class ImageBlocks(Dataset["tuple[int, Decoded | None]"]):
             else:
                 numbers.append(number)
                 tensors.append(prepared)
-        seconds = time.perf_counter() - started
-        return Decoded(tuple(numbers), tuple(tensors), tuple(broken), seconds)
+        return Decoded(tuple(numbers), tuple(tensors), tuple(broken))
 
     def __getitem__(self, block: int) -> tuple[int, Decoded | None]:
         """Decode a block in a worker; None if that fails, and the main process repeats it to raise the error."""
@@ -108,38 +104,15 @@ class ImageBlocks(Dataset["tuple[int, Decoded | None]"]):
             return error
 
 
-MANY = 32  # minimum number of images to report times and to start workers
+MANY = 32  # minimum number of images to start workers
 
 
-class DecodeTiming:
-    """Counts and times over all passes through the same images."""
+class DecodeCounts:
+    """Counts over all passes through the same images."""
 
     def __init__(self) -> None:
         self.broken = UnreadableImages()  # the images that could not be decoded
         self.workers = 0  # number of decoding processes; 0 if this process decodes
-        self._decode_s = self._model_s = self._wait_s = 0.0
-        self._n_decoded = 0
-
-    def watch(self, blocks: Iterable[tuple[int, Decoded]]) -> Iterator[tuple[int, Decoded]]:
-        """Yield the blocks; the time until the next request counts as the model's."""
-        before = time.perf_counter()
-        for block, decoded in blocks:
-            arrived = time.perf_counter()
-            self._wait_s += arrived - before
-            self._decode_s += decoded.seconds
-            self._n_decoded += len(decoded.numbers)
-            self.broken.take(decoded.broken)
-            yield block, decoded
-            before = time.perf_counter()
-            self._model_s += before - arrived
-
-    def notes(self) -> list[str]:
-        """Return a note if the model mostly waited for images, and there were enough of them."""
-        decode, model, wait = self._decode_s, self._model_s, self._wait_s
-        if self._n_decoded < MANY or (wait if self.workers else decode) < model:
-            return []
-        how = f"--workers {self.workers}"
-        return [f"{how}: decoding {decode:.1f} s, model {model:.1f} s, which waited {wait:.1f} s for images"]
 
 
 _AHEAD = 2  # blocks per worker
@@ -242,7 +215,7 @@ def _without_torchs_handler() -> Iterator[None]:
 class BlockSource:
     """Decoded blocks by number, any number of times."""
 
-    def __init__(self, images: ImageBlocks, feed: DecodeTiming, workers: int, n_files: int) -> None:
+    def __init__(self, images: ImageBlocks, feed: DecodeCounts, workers: int, n_files: int) -> None:
         """Args:
         workers: processes that decode if there are enough images; 0 for none.
         """
@@ -268,7 +241,9 @@ class BlockSource:
 
     def blocks(self, numbers: Iterable[int]) -> Iterator[tuple[int, Decoded]]:
         """Yield the blocks with these numbers, decoded ahead while the model runs."""
-        return self._feed.watch(self._decoded(iter(numbers)))
+        for block, decoded in self._decoded(iter(numbers)):
+            self._feed.broken.take(decoded.broken)
+            yield block, decoded
 
     def _decoded(self, numbers: Iterator[int]) -> Iterator[tuple[int, Decoded]]:
         # A single block should not have to wait for workers to start.

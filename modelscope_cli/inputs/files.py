@@ -176,8 +176,7 @@ def _in_folder(word: str, messages: FoundImages) -> Iterator[ListedImage]:
         raise CannotRunError(f"the folder '{word}' is empty", f"ls -a {shlex.quote(folder)}")
     if not any(map(is_picture, files)):
         below = [path for subfolder in folders for path in _inside(subfolder)[0]]
-        if any(map(is_picture, below)):
-            count = sum(map(is_picture, below))
+        if count := sum(map(is_picture, below)):
             messages.notes.append(
                 f"{word}: {counted(count, 'image')} in {counted(len(folders), 'subfolder')}"
             )

@@ -45,7 +45,7 @@ def arrange_named(module: nn.Module | None, named: Mapping[str, Any]) -> Argumen
     if strange is not None:
         names = [name for name in parameters if name in (accepted or ())]
         near = nearest_names(strange, names, n=1)
-        message = f"the forward of {type(module).__name__} has no argument '{strange}'"
+        message = f"forward() of {type(module).__name__} has no argument '{strange}'"
         message += "".join(f" (did you mean {name})" for name in near)
         renamed = dict.fromkeys(near, values[strange])
         raise UsageError(f"{message}; it has {some(names, 12)}", suggestion(module, specs=values | renamed))
@@ -66,7 +66,7 @@ def check_call(module: nn.Module, args: Arguments, file: str | None = None) -> N
         return
     ordered = _ordered(parameters)
     problem = _missing(module, parameters, ordered[: len(args)])
-    what = f"the forward of {type(module).__name__}"
+    what = f"forward() of {type(module).__name__}"
     is_open = any(p.kind is Parameter.VAR_POSITIONAL for p in parameters.values())
     if len(args) > len(ordered) and not is_open:
         of_order = f"{what} takes {counted(len(ordered), 'argument')} in order, not {len(args)}"
@@ -115,7 +115,7 @@ def suggestion(
 def _missing(module: nn.Module | None, parameters: Parameters, names: Container[str]) -> str:
     """Say which required arguments are not among these; empty if all are."""
     missing = some([name for name in _required(parameters) if name not in names], 8)
-    return f"the forward of {type(module).__name__} needs more arguments: {missing}" if missing else ""
+    return f"forward() of {type(module).__name__} needs more arguments: {missing}" if missing else ""
 
 
 def _ordered(parameters: Parameters) -> list[str]:

@@ -25,8 +25,8 @@ from modelscope_cli.inputs.batch import (
 )
 from modelscope_cli.inputs.decoding import (
     BlockSource,
+    DecodeCounts,
     Decoded,
-    DecodeTiming,
     Group,
     ImageBlocks,
     choose_workers,
@@ -35,7 +35,7 @@ from modelscope_cli.inputs.decoding import (
 from modelscope_cli.inputs.files import FileList, FoundImages, ListedImage, find_images
 from modelscope_cli.inputs.forward_signature import arrange_named, suggestion
 from modelscope_cli.inputs.grammar import ShapeSpec, by, shape_in
-from modelscope_cli.inputs.image import OF_SEVERAL, conversions, count_frames, decode, is_stored_turned
+from modelscope_cli.inputs.image import OF_SEVERAL, conversions, decode, frames_and_mode, is_stored_turned
 from modelscope_cli.inputs.model_config import takes_clips
 from modelscope_cli.inputs.noise import count_codes, describe, make_noise
 from modelscope_cli.inputs.preprocess import Preprocessing, Preset
@@ -75,7 +75,7 @@ def open_images(
     size = request.batch or (_FIXED_SIZE_BATCH if plan.is_fixed_size else _OWN_SIZE_BATCH)
     is_strict = request.is_strict or len(files) == 1
     image_blocks = ImageBlocks(files, min(size, len(files)), plan, is_strict)
-    feed = DecodeTiming()
+    feed = DecodeCounts()
     source = BlockSource(image_blocks, feed, choose_workers(request.workers), len(files))
 
     def build(block: int, decoded: Decoded) -> Batch:
@@ -151,7 +151,7 @@ def _several(files: Sequence[ListedImage]) -> list[str]:
     # PNG files are not opened: animated ones are rare, and opening all would be slow.
     some = files[:_MOST_NAMED]
     may_be = [file for file in some if len(files) == 1 or Path(file.name).suffix.lower() in OF_SEVERAL]
-    frames = {file.name: count for file in may_be if (count := count_frames(file)) > 1}
+    frames = {file.name: count for file in may_be if (count := frames_and_mode(file)[0]) > 1}
     if not frames:
         return []
     name, count = next(iter(frames.items()))
@@ -220,7 +220,7 @@ def open_named(
     seed = f" (seed {request.seed})" if any(isinstance(value, ShapeSpec) for value in read.values()) else ""
     notes = [f"input: {'; '.join(words)}{seed}"]
     if isinstance(outlined, tuple) and isinstance(outlined[0], dict):
-        notes.append("the forward takes one argument, so it gets all inputs as a dict")
+        notes.append("forward() takes one argument, so it gets all inputs as a dict")
     if plan is not None:
         notes += preparation_notes(plan, transforms, request)
         notes += conversions([file for file, _ in content.shown], plan.mode)

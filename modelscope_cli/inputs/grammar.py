@@ -90,11 +90,8 @@ def shape_in(name: str, spec: str) -> ShapeSpec | None:
 def parse_size(text: str) -> tuple[int, ...]:
     """Read `N` (both sides) or `H,W`, in pixels."""
     typed = re.fullmatch(r"([1-9][0-9]*)(?:px)?(?:[xX*]([1-9][0-9]*)(?:px)?)?", text)
-    hint = (
-        f"--size {','.join(filter(None, typed.groups()))}"
-        if typed
-        else "--size 224 or --size 224,320   height, width"
-    )
+    sides = ",".join(filter(None, typed.groups())) if typed else "224 or --size 224,320   height, width"
+    hint = f"--size {sides}"
     size = tuple(_whole_number(part, f"--size {text}", hint) for part in text.split(","))
     if len(size) > 2:
         raise UsageError(f"'--size {text}' has {len(size)} numbers, not one or two", hint)

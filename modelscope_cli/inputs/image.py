@@ -104,7 +104,7 @@ def decode(file: ListedImage, mode: Mode, *, is_turned: bool = True) -> Image.Im
             refuse_endless(file.name)
         if file.image is not None:
             return _to_mode(ImageOps.exif_transpose(file.image) if is_turned else file.image, mode)
-        with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
+        with _opened(file) as image:
             image.load()
             if is_turned:
                 ImageOps.exif_transpose(image, in_place=True)
@@ -137,7 +137,7 @@ def _broken(file: ListedImage, error: Exception) -> UnreadableImageError:
         return UnreadableImageError(NOT_AN_IMAGE, f"'{file.name}' {problem}", look)
     if isinstance(error, PermissionError):
         hint = f"ls -l {shlex.quote(file.name)}"
-        return UnreadableImageError(UNREADABLE, f"'{file.name}' may not be read", hint)
+        return UnreadableImageError(UNREADABLE, f"no permission to read '{file.name}'", hint)
     if isinstance(error, CannotRunError):  # a pipe or a device
         return UnreadableImageError(UNREADABLE, error.message, error.hint or look)
     reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -152,27 +152,24 @@ def _kind_of(error: Exception) -> str:
     return TRUNCATED if is_cut else UNREADABLE
 
 
-def count_frames(file: ListedImage) -> int:
-    """Return the number of frames or pages in a file; 1 if `decode` will refuse it."""
+def frames_and_mode(file: ListedImage) -> tuple[int, str]:
+    """Return the number of frames or pages in a file, and its mode; 1 and "" if `decode` will refuse it."""
     try:
-        with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
-            return getattr(image, "n_frames", 1)
+        with _opened(file) as image:
+            return getattr(image, "n_frames", 1), image.mode
     except Exception:
-        return 1
+        return 1, ""
 
 
 def is_stored_turned(file: ListedImage) -> bool:
     """Tell whether an image's EXIF orientation turns or mirrors it, reading only the header."""
-    if file.image is not None:
-        return file.image.getexif().get(_ORIENTATION, 1) != 1
-    with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:  # of PNG it reads more
+    with _opened(file) as image:  # of PNG it reads more
         return bool(image.getexif().get(_ORIENTATION, 1) != 1)
 
 
 def upright_size(file: ListedImage) -> tuple[int, int]:
     """Return width and height of a decodable image after its EXIF rotation."""
-    opened = nullcontext(file.image) if file.image else Image.open(_stream(file), formats=IMAGE_FORMATS)
-    with strict_pillow(), opened as image:
+    with _opened(file) as image:
         width, height = image.size
         is_on_its_side = image.getexif().get(_ORIENTATION, 1) >= 5
         return (height, width) if is_on_its_side else (width, height)
@@ -185,13 +182,9 @@ def conversions(files: Sequence[ListedImage], mode: Mode) -> list[str]:
     """Return a note for each kind of change that decoding to `mode` makes, by the headers of the first files."""
     changed: dict[str, list[str]] = {}
     for file in files[:_N_LOOKED_AT]:
-        with suppress(Exception):  # a file that cannot be read is reported elsewhere
-            opened = (
-                nullcontext(file.image) if file.image else Image.open(_stream(file), formats=IMAGE_FORMATS)
-            )
-            with strict_pillow(), opened as image:
-                for change in _changes(image, mode):
-                    changed.setdefault(change, []).append(f"'{file.name}'")
+        with suppress(Exception), _opened(file) as image:  # what cannot be read is reported elsewhere
+            for change in _changes(image, mode):
+                changed.setdefault(change, []).append(f"'{file.name}'")
     return [f"images: {change}: {some(names, 2)}" for change, names in changed.items()]
 
 
@@ -249,8 +242,13 @@ def strict_pillow() -> Iterator[None]:
         ImageFile.LOAD_TRUNCATED_IMAGES = was_lenient
 
 
-def _stream(file: ListedImage) -> Path | io.BytesIO:
-    return Path(file.name) if file.content is None else io.BytesIO(file.content)
+@contextmanager
+def _opened(file: ListedImage) -> Iterator[Image.Image]:
+    """Open an image, of which only the header is read; one that the Python caller decoded stays open."""
+    stream = Path(file.name) if file.content is None else io.BytesIO(file.content)
+    opened = nullcontext(file.image) if file.image else Image.open(stream, formats=IMAGE_FORMATS)
+    with strict_pillow(), opened as image:
+        yield image
 
 
 @dataclass(frozen=True, slots=True)

@@ -289,6 +289,6 @@ def _natural_size(family: str, transforms: Any | None, module: nn.Module | None)
         width, height = resizer.fixed_size or (resizer.min_size[-1],) * 2
         return height, width
     stated = getattr(transforms, "crop_size", None) or getattr(transforms, "resize_size", None)
-    if stated:
+    if stated := stated_size((module,)) or stated:  # a model of torchvision may be built for another size
         return stated[0], stated[-1]
     return (family == "custom" and configured_size(module)) or _DEFAULT_SIZE.get(family, (224, 224))

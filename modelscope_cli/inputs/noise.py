@@ -49,11 +49,8 @@ def make_noise(
             else:
                 drawn = (torch.rand if is_picture else torch.randn)(spec.shape, generator=generator)
             noise.append(drawn.to(device, wanted))
-        except (
-            RuntimeError,
-            TypeError,
-            MemoryError,
-        ) as error:  # out of memory, or no such dtype on the device
+        # Out of memory, or no such dtype on the device
+        except (RuntimeError, TypeError, MemoryError) as error:
             reason = (str(error).splitlines() or [OUT_OF_MEMORY])[0]
             message = f"noise of {by(spec.shape)} ({wanted}) cannot be made on '{device}': {reason}"
             raise CannotRunError(message, "--input-shape 1,3,224,224") from error
@@ -138,7 +135,7 @@ def _typed_specs(
     if request.batch not in {None, first.shape[0]}:
         prefix = f"{first.dtype}:" if first.dtype else ""
         raise UsageError(
-            f"'--batch {request.batch}' and '--input-shape {typed}' ask for different batches",
+            f"'--batch {request.batch}' and '--input-shape {typed}' set different batch sizes",
             f"--input-shape {prefix}{','.join(map(str, (request.batch, *first.shape[1:])))}",
         )
     return specs

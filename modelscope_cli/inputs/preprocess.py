@@ -103,9 +103,8 @@ class Preset:
         if self.mode == "squash":
             return list(target)
         if self.mode == "center" and target[0] == target[1]:
-            return [
-                target[0]
-            ]  # torchvision makes the short side exactly this long and truncates the long one
+            # torchvision makes the short side exactly this long and truncates the long one
+            return [target[0]]
         ratios = height / target[0], width / target[1]
         ratio = max(ratios) if self.mode == "border" else min(ratios)
         return [round(height / ratio), round(width / ratio)]
@@ -210,7 +209,7 @@ class ProcessorPreset(Preset):
         if tensor.ndim != 3 or self.own.mean is None or self.own.std is None:
             kind = type(self.own.call).__name__
             message = (
-                f"{kind} makes {'x'.join(map(str, tensor.shape))} of an image, not channels, height and width"
+                f"{kind} turns images into {'x'.join(map(str, tensor.shape))}, not channels, height and width"
             )
             raise CannotRunError(
                 message, "give a tensor file (.pt, .npy, .safetensors) with what the model takes"

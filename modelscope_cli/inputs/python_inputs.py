@@ -108,15 +108,14 @@ def to_inputs(inputs: Any, keywords: Keywords) -> PythonInputs:
         return PythonInputs(request, tensors=_as_arguments([torch.as_tensor(item) for item in several]))
     if hasattr(inputs, "__iter__") and hasattr(inputs, "__len__") and not isinstance(inputs, list | tuple):
         return PythonInputs(request, loader=inputs)
-    message = (
-        f"inputs of type {type(inputs).__name__} are neither paths, images, tensors nor a loader of batches"
-    )
+    kind = type(inputs).__name__
+    message = f"inputs of type {kind} are neither paths, images, tensors nor a loader of batches"
     if isinstance(inputs, Iterator):
         message = f"{with_article(type(inputs).__name__)} can be iterated only once"
     is_shape = isinstance(inputs, tuple) and all(isinstance(one, int) for one in inputs)
     raise UsageError(
         message,
-        f"input_shape={inputs}" if is_shape else "give a list of paths or images, a tensor, or a DataLoader",
+        f"input_shape={inputs}" if is_shape else "pass a list of paths or images, a tensor, or a DataLoader",
     )
 
 
@@ -215,7 +214,7 @@ def _open_loader(loader: Iterable[Any], target: ModelSide, module: nn.Module | N
 
     counts = [count_images(args) for args in arguments()]
     if not counts:
-        raise UsageError("the loader yields no batch", "give a loader with at least one batch")
+        raise UsageError("the loader yields no batch", "pass a loader with at least one batch")
 
     def batches() -> Iterator[Batch]:
         for args in arguments():

@@ -66,9 +66,7 @@ def _read_pt(path: Path) -> list[Tensor] | dict[str, Tensor]:
     names = [*loaded] if isinstance(loaded, dict) else []
     tensors = [*loaded.values()] if names else [*loaded] if isinstance(loaded, list | tuple) else [loaded]
     if not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
-        raise TypeError(
-            f"it holds {with_article(type(loaded).__name__)}, not a tensor or several tensors alone"
-        )
+        raise TypeError(f"it holds {with_article(type(loaded).__name__)}, not just one or more tensors")
     tensors = [tensor.detach() for tensor in tensors]
     return dict(zip(map(str, names), tensors, strict=True)) if names else tensors
 
@@ -166,9 +164,8 @@ def as_batch(
     is_of_bytes = images.dtype == torch.uint8 and not takes_shape(module, images.shape, torch.uint8)
     if is_last or is_of_bytes:
         problems = ["has its channels last"] * is_last + ["is of bytes (uint8)"] * is_of_bytes
-        message = (
-            f"the input of {by(first.shape)} {' and '.join(problems)}: the model takes floats, channels first"
-        )
+        given = f"{by(first.shape)} {' and '.join(problems)}"
+        message = f"the input of {given}: the model takes floats, channels first"
         raise UsageError(message, _changing(".movedim(-1, -3)" * is_last + " / 255" * is_of_bytes, file))
     return [images]
 

@@ -300,7 +300,7 @@ def _read_file(path: Path) -> GivenTruth:
     except UsageError as error:
         raise _misread(path, error.message) from error
     if not truth.images:
-        raise _misread(path, "it names no image")
+        raise _misread(path, "it lists no images")
     reason = getattr(truth.refusal, "message", str(truth.refusal))
     return replace(truth, root=path.parent, refusal=truth.refusal and _misread(path, reason))
 
@@ -324,7 +324,7 @@ def _from_json(text: str, name: str) -> GivenTruth:
         outputs, values = (*values[0],), [[*value.values()] for value in values]
     if (outputs and not _numbers(values)) or any(isinstance(value, dict) for value in values):
         wrong = next(image for image, value in content.items() if isinstance(value, dict))
-        raise ValueError(f"'{wrong}' holds an object, but not of the number of each output")
+        raise ValueError(f"'{wrong}' holds an object that lacks the number of an output")
     return replace(_of_values(name, [*content], values), outputs=outputs)
 
 
@@ -377,9 +377,8 @@ def _text_of(path: Path, kind: str = "truth file", hint: str = _HINT) -> str:
     except OSError as error:
         message = f"{kind} '{path}' cannot be read: {error.strerror}"
         if kind == "truth file" and path.is_dir():
-            message = (
-                f"'{path}' is a folder, but truth is a file of classes; masks as truth are not supported"
-            )
+            reason = "truth is a file of classes; masks as truth are not supported"
+            message = f"'{path}' is a folder, but {reason}"
         look = f"ls -l {shlex.quote(str(path))}" if path.is_file() else look_for(path)
         if look.startswith("ls ") and not path.is_file():
             option = f"--{kind.partition(' ')[0]} {shlex.quote(str(path))}"

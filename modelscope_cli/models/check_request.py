@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
-from modelscope_cli.models.hubs import check_hub, imported, named_here, pasted_from_python, split_hub
+from modelscope_cli.models.hubs import check_hub, imported, named_here, split_hub
 from modelscope_cli.models.names import model_names, models_in, refuse_missing_file
 from modelscope_cli.models.request import (
     ModelRequest,
@@ -64,21 +64,17 @@ def _check_program(request: ModelRequest) -> None:
         if value != default and (name, value) != ("weights", "none"):
             option = "--model-arg" if name == "model_args" else f"--{name.replace('_', '-')}"
             typed = value[0] if isinstance(value, tuple) else value
-            message = (
-                f"'{option} {typed}' does not apply to '{request.model}': an exported program is run as it is"
-            )
+            message = f"'{option} {typed}' does not apply to '{request.model}'"
+            message += ": an exported program is run as it is"
             raise UsageError(message, f"leave out {option} {shlex.quote(str(typed))}")
     if request.device.lower() not in ("auto", "cpu"):
-        message = (
-            f"'{request.model}' is an exported program, which is run on the cpu, not on '{request.device}'"
-        )
+        where = f"on the cpu, not on '{request.device}'"
+        message = f"'{request.model}' is an exported program, which is run {where}"
         raise CannotRunError(message, "--device cpu")
 
 
 def _unknown_model(model: str) -> UsageError:
     path = Path(model)
-    if (options := pasted_from_python(model)) is not None:
-        return UsageError(f"'{model}' is Python code, but a model is given by its name", options)
     if path.suffix == ".py" and not path.exists():
         raise CannotRunError(f"no model file '{model}'", look_for(path))
     if path.suffix == ".py":

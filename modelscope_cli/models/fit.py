@@ -1,5 +1,6 @@
 """Load a state dict into a model, naming every key that does not fit."""
 
+import inspect
 import shlex
 import warnings
 from collections import OrderedDict
@@ -44,6 +45,13 @@ class Misfit:
         found = {k: listed(keys).replace(" ", f" {are[k]} {k} ", 1) for k, keys in kinds.items() if keys}
         return tuple(Notice(f"{kind}_keys", words) for kind, words in found.items())
 
+    def hint(self, n_own: int) -> str:
+        """Return what to do about other keys: a second copy of all weights, such as an average, can be loaded."""
+        tops = {key.partition(".")[0] for key in self.unexpected}
+        if len(tops) == 1 and 2 * len(self.unexpected) > n_own and not self.missing:
+            return f"--key {tops.pop()}   loads that copy of the weights; --no-strict leaves it out"
+        return "--no-strict   leaves out keys that do not match"
+
 
 def untrained(module: nn.Module, lacking: Collection[str]) -> tuple[Notice, ...]:
     """Return a warning of parameters that no file has; heads that only a training uses do not count."""
@@ -51,7 +59,7 @@ def untrained(module: nn.Module, lacking: Collection[str]) -> tuple[Notice, ...]
     filled = {id(one) for name, one in every.items() if name not in lacking}  # also by the name of a tied one
     names = [n for n, one in every.items() if id(one) not in filled and ".aux" not in f".{n.lower()}"]
     are = "is" if len(names) == 1 else "are"
-    words = f"{some(names)} {are} not from the checkpoint and random: predictions mean nothing until trained"
+    words = f"{some(names)} {are} random, not from the checkpoint: predictions mean nothing before training"
     return (Notice("untrained_weights", words),) if names else ()
 
 
@@ -119,30 +127,30 @@ def load_state(
     n_all = max(sum(not _is_counter(key) for key in own), len(state))
     if n_fitting < _MIN_FITTING_FRACTION * n_all:
         message = f"checkpoint '{file}' is for another architecture: {n_fitting} of {n_all} keys fit '{name}'"
-        firsts = [shlex.quote(next(iter(keys), "none")) for keys in (state, own)]
-        told = [f"the first is {firsts[0]} in the checkpoint and {firsts[1]}"]
+        first, own_first = (shlex.quote(next(iter(keys), "none")) for keys in (state, own))
+        told = [f"the first key is {first} in the checkpoint and {own_first}"]
+        about = "names the architecture of the checkpoint, if it is known"
         if 2 * len(misshaped) > n_all:  # only the sizes are others
-            pairs = [(key, _shape(state[key]), _shape(own[key])) for key in sorted(misshaped)[:2]]
-            told = [f"{key} {given} in the file and {wanted}" for key, given, wanted in pairs]
+            told = [f"{k} {_shape(state[k])} in the file and {_shape(own[k])}" for k in sorted(misshaped)[:2]]
+            about = "lists its shapes; --model-arg KEY=VALUE builds the model in different sizes"
         message += f"; {', '.join(f'{one} in the model' for one in told)}"
-        hint = f"modelscope weights {shlex.quote(file)}   names the architecture of the checkpoint, if it is known"
-        raise CannotRunError(message, hint)
+        raise CannotRunError(message, f"modelscope weights {shlex.quote(file)}   {about}")
     is_aux = all(".aux" in f".{key.lower()}" for key in misfit.missing)  # as in `untrained`
     if strict and not (is_aux and not misfit.unexpected and not misshaped):
         parts, counts = ", ".join(notice.message for notice in notices), classes_of(state, module)
-        hint = "--no-strict   leaves out keys that do not match"
+        hint = misfit.hint(len(own))
         heads = [key for key in misfit.unexpected if key.endswith("weight") and state[key].ndim == 2]
         if counts:
             n_own = min(len(own[key]) for key in misshaped)
             parts = f"it has {counts[0]} classes, the model {n_own} ({misfit.misshaped[-1]})"
-            hint = f"build the model for {counts[0]} classes"
+            hint = _built_for(counts[0], n_own, module, name)
         elif alarm and heads:
             layers = (f"{key[:-7]} Linear {state[key].shape[1]}->{state[key].shape[0]}" for key in heads[:4])
             hint = f"the head of the file is {', '.join(layers)}: build it in a file"
         elif alarm:
             hint = f"modelscope weights {shlex.quote(file)}   lists the layers of the file"
         if any(key.endswith((".zero_point", "._packed_params._packed_params")) for key in misfit.unexpected):
-            parts += "; it is of a quantised model"
+            parts += "; it is from a quantised model"
             hint = _QUANTISED
         raise CannotRunError(f"checkpoint '{file}' does not fit '{name}': {parts}", hint)
     n_own = sum(not _is_counter(key) for key in own)
@@ -150,14 +158,18 @@ def load_state(
     return f"{n_filled} of {n_own} tensors from " * (n_filled < n_own), (*notices, *alarm)
 
 
+def _built_for(n: int, n_own: int, module: nn.Module, name: str) -> str:
+    """Return the hint for `n` classes: with the argument of the class that is their number by default."""
+    takes = inspect.signature(type(module)).parameters.values()
+    meant = [one.name for one in takes if one.default == n_own and name.endswith(f":{type(module).__name__}")]
+    return f"--model-arg {meant[0]}={n}" if len(meant) == 1 else f"build the model for {n} classes"
+
+
 def nonfinite_weights(module: nn.Module) -> tuple[Notice, ...]:
     """Return a warning that names the weights holding NaN or infinity; empty where there are none."""
     bad = [name for name, value in module.state_dict().items() if _has_nonfinite(value)]
-    return (
-        (Notice("nonfinite_weights", f"NaN or infinite values in the weights: {listed(bad, 3)}"),)
-        if bad
-        else ()
-    )
+    words = f"NaN or infinite values in the weights: {listed(bad, 3)}"
+    return (Notice("nonfinite_weights", words),) if bad else ()
 
 
 def _tensors_of(module: nn.Module) -> dict[str, Tensor]:

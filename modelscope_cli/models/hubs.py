@@ -4,7 +4,6 @@ A library is imported only for its prefix (`timm:NAME`, `hf:owner/name`, `hf:./f
 model in its own metadata or in a `config.json` next to it.
 """
 
-import ast
 import json
 import os
 import re
@@ -161,27 +160,6 @@ def close_hubs(*, is_offline: bool) -> None:
 
 
 _HUB = re.compile(r"(?P<owner>[\w-]+)/(?P<name>[\w.-]*[\d-][\w.-]*)")
-
-
-def pasted_from_python(model: str) -> str | None:
-    """Return the options for a call that builds a model, such as `timm.create_model('vit_tiny', num_classes=5)`."""
-    try:
-        call = ast.parse(model, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    if not isinstance(call, ast.Call):
-        return None
-    name, texts = ast.unparse(call.func), [one.value for one in call.args if isinstance(one, ast.Constant)]
-    is_of_timm = name.startswith("timm.")
-    if name.endswith(("create_model", "get_model", "from_pretrained", "load")) and texts:
-        name = str(texts[-1])  # of torch.hub.load the second
-    known = f"timm:{name}" if is_of_timm and is_in_timm(name) else named_here(name) or imported(name)
-    args = (f"{one.arg}={ast.unparse(one.value)}" for one in call.keywords)
-    kept = [
-        f" --model-arg {shlex.quote(arg)}" for arg in args if not arg.startswith(("pretrained", "weights"))
-    ]
-    options = f"--model {shlex.quote(str(known))}{''.join(kept)}"
-    return known and options.replace("--model-arg num_classes=", "--num-classes ")
 
 
 def imported(name: str) -> str | None:

@@ -11,7 +11,6 @@ import inspect
 import re
 import shlex
 import sys
-import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,6 +40,7 @@ from modelscope_cli.models.names import refuse_missing_file
 from modelscope_cli.paths import look_for
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import with_article
+from modelscope_cli.source_location import is_own
 
 _OURS = Path(__file__).parents[1]
 
@@ -51,7 +51,7 @@ def user_code_failed(doing: str, error: BaseException) -> CannotRunError:
     summary = f"{type(error).__name__}: {message}" if message else type(error).__name__
     where = _innermost_line(error)
     at = f" at {where[0]}:{where[1]}" if where else ""
-    is_theirs = where is not None and not _is_library(where[0])
+    is_theirs = where is not None and is_own(where[0])
     hint = f"python {shlex.quote(where[0])}" if where and is_theirs else "--debug   shows the traceback"
     return CannotRunError(f"{doing} raised {summary}{at}", hint)
 
@@ -64,16 +64,9 @@ def _innermost_line(error: BaseException) -> tuple[str, int] | None:
         for frame in traceback.extract_tb(error.__traceback__)
         if not frame.filename.startswith("<") and not Path(frame.filename).is_relative_to(_OURS)
     ]
-    theirs = [frame for frame in frames if not _is_library(frame[0])]
+    theirs = [frame for frame in frames if is_own(frame[0])]
     chosen = theirs or frames
     return chosen[-1] if chosen else None
-
-
-def _is_library(filename: str) -> bool:
-    paths = sysconfig.get_paths()
-    libraries = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")} | {sys.prefix}
-    path = Path(filename)
-    return "site-packages" in path.parts or any(path.is_relative_to(library) for library in libraries)
 
 
 def check_arguments(found: Callable[..., Any], kwargs: dict[str, Any], spec: str) -> None:
@@ -145,15 +138,13 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
         obj = obj.module()
     if isinstance(obj, nn.Module):
         if model_args:
-            message = (
-                f"'{spec}' is a module that is already built; it does not take '{next(iter(model_args))}'"
-            )
+            name = next(iter(model_args))
+            message = f"'{spec}' is a module that is already built; it does not take '{name}'"
             raise UsageError(message, "leave out --model-arg")
         return Architecture("import", spec, "custom", lambda _: obj, False, is_instance=True, is_factory=True)
     if not callable(obj):
-        message = (
-            f"'{spec}' is of type {type(obj).__name__}: it is not a torch.nn.Module and does not make one"
-        )
+        kind = f"of type {type(obj).__name__}"
+        message = f"'{spec}' is {kind}: it is not a torch.nn.Module and does not make one"
         raise UsageError(message, _suggest(module, spec))
 
     is_class = isinstance(obj, type) and issubclass(obj, nn.Module)
@@ -211,10 +202,7 @@ def _import(spec: str, seed: int, hint: Callable[[ModuleType], str] | None = Non
 def _running(spec: str, seed: int, doing: str) -> Iterator[None]:
     """Run the user's code: its folder importable, seeded, its prints on stderr, its exceptions explained."""
     expect_guests()
-    opened, saved = (
-        Image.open,
-        torch.save,
-    )  # which importing ultralytics replaces, by one that installs packages
+    opened, saved = Image.open, torch.save  # which ultralytics replaces, by ones that install packages
     where = spec.rpartition(":")[0]
     folder = str(_package_of(Path(where))[0]) if where.endswith(".py") else str(Path.cwd())
     sys.path.insert(0, folder)
@@ -229,7 +217,7 @@ def _running(spec: str, seed: int, doing: str) -> Iterator[None]:
             failed.hint = "--debug   shows the traceback"
         is_run = not isinstance(error, (SyntaxError, ImportError))  # by code that an import need not run
         if doing == "importing" and is_run and where.endswith(".py") and not _is_guarded(Path(where)):
-            failed.hint = f"{failed.hint}   to make it importable, move the code that runs below {_GUARD}"
+            failed.hint = f"{failed.hint}   to make it importable, move what runs on import under {_GUARD}"
         raise failed from error
     finally:
         Image.open, torch.save = opened, saved
@@ -355,10 +343,7 @@ def _suggest(module: ModuleType, spec: str) -> str:
 
 
 def _suggest_function(module: ModuleType, spec: str, option: str) -> str:
-    functions = (
-        name
-        for name, value in vars(module).items()
-        if inspect.isfunction(value) and value.__module__ == module.__name__
-    )
+    every = [(name, value) for name, value in vars(module).items() if inspect.isfunction(value)]
+    functions = (name for name, value in every if value.__module__ == module.__name__)
     function_spec = f"{spec.rpartition(':')[0]}:{next(functions, 'NAME')}"
     return f"{option} {shlex.quote(function_spec)}"

@@ -137,10 +137,9 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
     if num_classes is not None:
         no_head = "head: none in the checkpoint, so the output is features, not class scores"
         notes.append(f"num classes: {num_classes}, as in the checkpoint" if num_classes else no_head)
+    wanted = request.num_classes if num_classes is None else num_classes
     is_final = on_trial is architecture and num_classes is None
-    module = (
-        trial if is_final else architecture.build(request.num_classes if num_classes is None else num_classes)
-    )
+    module = trial if is_final else architecture.build(wanted)
     dtypes = {dtype_name(tensor.dtype) for tensor in state.values() if tensor.is_floating_point()}
     if dtypes - {"float32"}:
         notes.append(f"checkpoint: holds {', '.join(sorted(dtypes))}, loaded into float32")
@@ -204,9 +203,8 @@ def _is_headless(state: dict[str, torch.Tensor], trial: nn.Module, architecture:
     def weights_of(tensors: dict[str, torch.Tensor]) -> set[str]:
         return {name for name in tensors if not name.endswith("num_batches_tracked")}
 
-    if not weights_of(trial.state_dict()) - weights_of(state):
-        return False
-    return weights_of(architecture.build(0).state_dict()) == weights_of(state)
+    has_less = bool(weights_of(trial.state_dict()) - weights_of(state))
+    return has_less and weights_of(architecture.build(0).state_dict()) == weights_of(state)
 
 
 def _read_weights(path: Path) -> tuple[Any, str]:
@@ -214,9 +212,8 @@ def _read_weights(path: Path) -> tuple[Any, str]:
     sha256 = file_sha256(path)
     promised = promised_hash(path)
     if promised and not sha256.startswith(promised):
-        message = (
-            f"weights '{path}' are damaged: their sha256 is {sha256[: len(promised)]}, expected {promised}"
-        )
+        sums = f"their sha256 is {sha256[: len(promised)]}, expected {promised}"
+        message = f"weights '{path}' are damaged: {sums}"
         raise CannotRunError(message, f"rm {shlex.quote(str(path))}")
     try:
         return read_torch_file(path), sha256
@@ -235,8 +232,7 @@ def _categories(checkpoint: Checkpoint) -> tuple[tuple[str, ...] | None, tuple[N
     except json.JSONDecodeError:
         labels = None
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        message = (
-            f"'categories' in the metadata of '{checkpoint.path}' is not a JSON list of names and is ignored"
-        )
+        where = f"'categories' in the metadata of '{checkpoint.path}'"
+        message = f"{where} is not a JSON list of names and is ignored"
         return None, (Notice("bad_categories", message),)
     return tuple(labels), ()

@@ -232,11 +232,8 @@ def family_of_module(module: nn.Module) -> str:
     """Return the family of a torchvision model; `custom` for all others."""
     *_, family, _ = ("", "", *type(module).__module__.split("."))
     is_torchvision = type(module).__module__.startswith("torchvision.models.")
-    return (
-        family
-        if is_torchvision and family in ("detection", "video", "optical_flow", "segmentation")
-        else "custom"
-    )
+    is_kind = family in ("detection", "video", "optical_flow", "segmentation")
+    return family if is_torchvision and is_kind else "custom"
 
 
 def _not_placed(name: str, module: nn.Module, device: torch.device, error: Exception) -> CannotRunError:

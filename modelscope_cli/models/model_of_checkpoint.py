@@ -96,27 +96,23 @@ def _of_hub(request: ModelRequest, described: DescribedModel) -> tuple[ModelRequ
     """Request a hub model; typed model arguments override described ones."""
     check_hub(described.model)
     typed_names = {argument.partition("=")[0] for argument in request.model_args}
-    model_args = tuple(
-        argument for argument in described.model_args if argument.partition("=")[0] not in typed_names
-    )
+    kept = (one for one in described.model_args if one.partition("=")[0] not in typed_names)
     note = f"model: {described.model}, by {described.by}"
-    return replace(request, model=described.model, model_args=(*model_args, *request.model_args)), (note,)
+    return replace(request, model=described.model, model_args=(*kept, *request.model_args)), (note,)
 
 
 def _not_recognised(path: Path, identified: Identified, contents: Contents) -> ModelscopeError:
     file = shlex.quote(str(path))
     if contents.format in (TORCH_SCRIPT, TORCH_EXPORT) and not identified.candidates:
-        message = (
-            f"'{path}' is a program of {contents.format}: loading it can run its code, so it is not loaded"
-        )
-        advice = "give the Python module that it was made from, as FILE.py:NAME"  # no hook reaches into TorchScript
+        reason = "loading it can run its code, so it is not loaded"
+        message = f"'{path}' is a program of {contents.format}: {reason}"
+        advice = "give the Python module that it was made from, as FILE.py:NAME"  # TorchScript runs no hooks
         if contents.format == TORCH_EXPORT:
             advice = "a copy that ends in .pt2 is scanned and then run"
         return CannotRunError(message, f"modelscope weights {file}   lists its tensors; {advice}")
     if identified.candidates:
-        message = (
-            f"'{path}' matches several models with the same weight shapes: {', '.join(identified.candidates)}"
-        )
+        models = ", ".join(identified.candidates)
+        message = f"'{path}' matches several models with the same weight shapes: {models}"
         return UsageError(message, f"--model {identified.candidates[0]} --checkpoint {file}")
     if any(name.startswith("fastai.learner.") for name in contents.foreign):
         message = f"'{path}' is a learner that fastai exported: its tensors are read without running its code"
@@ -125,21 +121,21 @@ def _not_recognised(path: Path, identified: Identified, contents: Contents) -> M
         return CannotRunError(message, hint)
     if not contents.tensors:
         return no_tensors(path)
-    is_other = identified.score < _MIN_SCORE or identified.prefix
-    if is_other and (kind := _pickled_class(contents)) is not None:
-        message = (
-            f"'{path}' is a model of the class '{kind}', saved whole: its tensors are read without "
-            f"running its code"
-        )
+    is_other = identified.prefix or not identified.is_headless
+    if is_other and (kind := contents.saved_as[0]):
+        message = f"'{path}' is a model of the class '{kind}', saved whole"
+        message += ": its tensors are read without running its code"
         return CannotRunError(message, _loader_of(kind, path, contents))
     model = class_with([tensor.name for tensor in contents.tensors])
     hint = f"--model {shlex.quote(model)} --checkpoint {file}"
     if identified.score < _MIN_SCORE:
         message = f"'{path}' does not hold the weights of a torchvision or timm model"
         if all(_OF_SEQUENTIAL.match(tensor.name) for tensor in contents.tensors):
-            kind = "weights named as in an nn.Sequential, which do not say what its layers are"
+            kind = "weights named as in an nn.Sequential, which does not tell the types of its layers"
             message = f"'{path}' holds {kind}"
             hint += "   FILE.py has the lines that built it: NAME = nn.Sequential(...)"
+        elif invocation().argv[:1] == ("check",):
+            hint += f"   modelscope weights {file} --stats checks it for NaN, without a model"
         # The first factor of each change of weights, as peft, diffusers, kohya and loralib name it.
         factors = [one for one in contents.tensors if re.search(r"lora_(embedding_)?(A|down)\b", one.name)]
         if factors and all("lora_" in tensor.name for tensor in contents.tensors):
@@ -153,18 +149,10 @@ def _not_recognised(path: Path, identified: Identified, contents: Contents) -> M
         loads = identified.loads(str(path), contents.note)
         hint = f"--model {loads}"
         if identified.is_headless and invocation().argv[:1] in _PREDICTING:
-            hint = f"modelscope summary {loads}   lists its layers; predictions need its head, as in FILE.py:NAME"
+            head = f" ({found})" if (found := identified.head_in(contents.shapes())) else ""
+            needs = f"predictions need its head{head}, as in FILE.py:NAME"
+            hint = f"modelscope summary {loads}   lists its layers; {needs}"
     return CannotRunError(f"'{path}' {problem}: nearest is {identified.words()}", hint)
-
-
-def _pickled_class(contents: Contents) -> str | None:
-    """Return the class of a model saved whole, by the names that loading it would import."""
-    if not any(name.startswith("torch.nn.modules.") for name in contents.foreign):
-        return None
-    first = contents.foreign[0]  # of a model saved whole its own class, before those of its layers
-    if first.startswith("torch.nn.modules.container."):
-        return first
-    return next((name for name in contents.foreign if not name.startswith("torch.")), first)
 
 
 _OF_SEQUENTIAL = re.compile(r"\d+\.")
@@ -184,9 +172,9 @@ def _loader_of(kind: str, path: Path, contents: Contents) -> str:
     """Return the options that build a model saved whole, as far as known."""
     module, _, name = kind.rpartition(".")
     file = shlex.quote(str(path))
-    if module.startswith("torch.nn.modules."):  # which does not say what is in it
-        entry = "".join(f"[{name!r}]" for name in re.findall("'([^']*)'", contents.note or "")[:1])
-        load = f"torch.load({str(path)!r}, weights_only=False){entry}"
+    # A class that does not say what is in it, or one that gave other tensors by its default arguments
+    if module.startswith(("torch.nn.modules.", "torchvision.models.")):
+        load = f"NAME = lambda: torch.load({str(path)!r}, weights_only=False){contents.saved_as[1]}"
         trusted = f"FILE.py has the lines that built NAME, or, only if you trust the file, {load}"
         return f"--model FILE.py:NAME --checkpoint {file}   {trusted}"
     if module.startswith("ultralytics."):

@@ -85,9 +85,8 @@ def class_with(names: Collection[str]) -> str:
     for file in sorted(Path().glob("*.py")):
         classes = _modules_in(file)
         for name, node in classes.items():
-            bases = (
-                classes[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in classes
-            )
+            named = (base.id for base in node.bases if isinstance(base, ast.Name))
+            bases = (classes[one] for one in named if one in classes)
             used = {*re.findall(r"self\.(\w+)", "".join(map(ast.unparse, (node, *bases))))}
             if firsts <= used:
                 fitting[f"{file}:{name}"] = len(used)

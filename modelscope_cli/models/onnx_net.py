@@ -24,7 +24,7 @@ from modelscope_cli.checkpoints.reading import INSTALL_ONNX, read_onnx
 from modelscope_cli.checkpoints.tensors import each_with_file, read_values
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.plain_text import in_one_line, plain
-from modelscope_cli.records.run import Shape
+from modelscope_cli.records.run import Shape, invocation
 
 _MAX_PARTS = 24
 _READABLE = re.compile(r"tensor\((float16|float|double|bool|u?int(8|16|32|64))\)")  # by NumPy
@@ -220,8 +220,10 @@ class OnnxNet(nn.Module):
             typed = ",".join(str(size) if isinstance(size, int) else "1" for size in wanted)
             message = f"'{self.model.path}' takes {_text(value)} as '{value.name}', but was given "
             message += "x".join(map(str, tensor.shape)) or "one number"
-            images = f"   or for images --size {','.join(typed.split(',')[2:])}" if len(wanted) == 4 else ""
-            raise CannotRunError(message, f"--input-shape {typed}{images}")
+            line = " ".join(invocation().argv)
+            is_of_images = len(wanted) == 4 and line and "--input-shape" not in line
+            size = f"--size {','.join(typed.split(',')[2:])} or " if is_of_images else ""
+            raise CannotRunError(message, f"{size}--input-shape {typed}")
         return tensor.to(dtype).contiguous().numpy()
 
     def _compute(self, feeds: dict[str, Any], wanted: Sequence[str]) -> dict[str, Tensor]:

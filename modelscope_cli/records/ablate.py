@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from modelscope_cli.records.display import Row, change, column, figure, hidden, share, words
-from modelscope_cli.records.predict import Prediction, Share
-from modelscope_cli.records.run import HookReport, Record
+from modelscope_cli.records.predict import Prediction
+from modelscope_cli.records.run import HookReport, Record, Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class Baseline:
 
     Attributes:
         target: what is measured, in words.
-        target_index, target_label: None if it is not a class, or if each image has its own prediction as target and
+        target_index: None if it is not a class, or if each image has its own prediction as target and
             they differ.
         target_logit, target_probability: score of the target, and its probability if it has one; means over the
             images.
@@ -24,7 +24,6 @@ class Baseline:
 
     target: str
     target_index: int | None
-    target_label: str | None
     target_logit: float
     target_probability: float | None
     predictions: tuple[Prediction, ...]
@@ -50,6 +49,7 @@ class Ablation(Row):
         output_l2: Euclidean distance between the outputs before and after.
         answer_index, answer_label: the most frequent prediction after; None for images without one.
         answer_fraction: fraction of the images with it, 0..1.
+        is_constant: whether the output after is the same for all images: nothing of the input reaches it.
         accuracy, accuracy_drop: after, and how much less than before, -1..1; None without classes.
     """
 
@@ -70,6 +70,7 @@ class Ablation(Row):
     accuracy: Share | None = None
     accuracy_drop: Annotated[float | None, share("accuracy drop", rank=0)] = None
     answer_fraction: float = 1.0
+    is_constant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,9 @@ class AblateRecord(Record):
 
     Attributes:
         mode: as in the rows.
-        output: what the model gives: scores of `classes` or of `pixels`.
-        is_independent: whether an image has several classes or none; a prediction is then each class, on or off.
+        unranked: how many rows, with the first, have a divergence within two standard errors of the first's.
+        output: what the model outputs: scores of `classes` or of `pixels`.
+        is_independent: whether an image can have several classes or none; each class is then predicted on or off.
         score_name: kind of the target's score: `logit`, `mean logit` or `value`.
         files: names inside `out_dir`; None and empty where nothing was saved.
     """
@@ -97,3 +99,4 @@ class AblateRecord(Record):
     out_dir: str | None = None
     files: tuple[str, ...] = ()
     hooks: tuple[HookReport, ...] = ()
+    unranked: int = 1

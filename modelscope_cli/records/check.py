@@ -1,39 +1,25 @@
 """What `check` and `rules` return."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from modelscope_cli.records.display import report
 from modelscope_cli.records.findings import Finding, KnownFinding, RuleInfo
-from modelscope_cli.records.predict import Share
-from modelscope_cli.records.run import BrokenKind, Record
+from modelscope_cli.records.run import BrokenKind, Record, Share
 from modelscope_cli.records.stats import InputStats
-
-BYTES, PIXELS = "the same bytes", "the same pixels"
 
 
 @dataclass(frozen=True, slots=True)
 class CopyGroup:
-    """Images that are copies of one another, in the order of the list.
+    """Images with the same pixels, in the order of the list.
 
     Attributes:
-        how: `the same bytes`, or `the same pixels` where some of the files differ.
         labels: the names of their folders, each once; empty if images are not in folders of classes.
     """
 
-    how: str
     images: tuple[str, ...]
     labels: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Smallest, median and largest value over the images; None without images."""
-
-    least: int | float
-    median: int | float
-    most: int | float
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +33,9 @@ class DatasetReport:
         identical: groups of images with the same pixels within one data set.
         leaks: groups with images in both data sets, those of the first before those of the second.
         conflicts: groups whose images are in folders of different classes.
-        width, height: in pixels, of those that can be decoded.
-        images_per_second: read and decoded.
+        sizes: width and height of the images with the fewest and the most pixels, once if they are the same.
+        other_aspect: number of images whose aspect ratio is not within 10 % of the median.
+        modes: number of images for each of Pillow's modes, the most frequent first.
     """
 
     folders: tuple[str, ...]
@@ -59,9 +46,9 @@ class DatasetReport:
     identical: tuple[CopyGroup, ...]
     leaks: tuple[CopyGroup, ...]
     conflicts: tuple[CopyGroup, ...]
-    width: Spread | None
-    height: Spread | None
-    images_per_second: float
+    sizes: tuple[tuple[int, int], ...] = ()
+    other_aspect: int = 0
+    modes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +60,7 @@ class DatasetEvidence:
         has_labels: whether any image is in the folder of a class.
         readable: number of images that can be decoded, in each data set.
         classes: number of images by class, for each data set.
+        one_colour: names of the images in which all pixels have the same colour.
     """
 
     report: DatasetReport
@@ -80,12 +68,7 @@ class DatasetEvidence:
     has_labels: bool
     readable: tuple[int, int]
     classes: tuple[Mapping[str, int], Mapping[str, int]]
-
-
-def spread_of(values: Iterable[int]) -> Spread | None:
-    """Return smallest, median (the lower of two) and largest value; None without values."""
-    ordered = sorted(values)
-    return Spread(ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]) if ordered else None
+    one_colour: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +93,15 @@ class CheckRecord(Record):
 
     Attributes:
         findings: errors first, then by code and in execution order.
-        rules: those that were selected.
-        passed: some rule was judged, and there is no finding at or above `fail_on` that the baseline does not have.
-        dataset: of a data set that was checked without a model; else None. `mode` is `none` then, and a finding's
-            `layer` the image it is about.
-        inputs: what entered the model, one an argument; empty where no selected rule looks at it.
-        accuracy: of images in folders named after the classes; None where that is not known, or no rule asks.
-        mode: `eval` or `train`: of the forward and backward passes.
-        baseline: the file the findings were held against; None without one. `gone`: what it has and occurs no more.
+        rules: the selected ones.
+        passed: whether some rule was judged, and no finding at or above `fail_on` is missing from the baseline.
+        dataset: report on a data set checked without a model; else None. `mode` is then `none`, and a finding's
+            `layer` is its image.
+        inputs: what entered the model, one per argument; empty if no selected rule needs it.
+        accuracy: accuracy on images in folders named after the classes; None if unknown, or if no rule needs it.
+        mode: mode of the forward and backward passes: `eval` or `train`.
+        baseline: the file that findings were compared with; None without one. `gone`: its findings that no longer
+            occur.
         verdict: `passed`, `failed`, or `not judged`: no rule was, or most of the images could not be read.
     """
 

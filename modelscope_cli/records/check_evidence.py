@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 
 from modelscope_cli.records.check import Accuracy, DatasetEvidence
 from modelscope_cli.records.grads import ActivationGradient, ParameterGradient
-from modelscope_cli.records.predict import Share
-from modelscope_cli.records.run import Shape
+from modelscope_cli.records.run import Shape, Share
 from modelscope_cli.records.stats import ActivationStats, BatchNormDrift, InputStats
 from modelscope_cli.records.summary import LayerShape, SummaryTotals
 from modelscope_cli.records.weights import Safety
@@ -169,12 +168,18 @@ class TrainMode:
             (auxiliary heads, losses) or the output is zero.
         images: those that ran.
         right: share of the predictions that are right in train mode; None where the classes are not known.
+        norms_right, code_right: the same with only the norms, or only the modules whose code reads
+            `self.training`, in train mode; None unless `right` is above the accuracy by more than chance.
+        code: labels of these modules, with their classes.
     """
 
     batch_norm: tuple[BatchNormDrift, ...]
     output_gap: float | None
     images: int = 0
     right: Share | None = None
+    norms_right: Share | None = None
+    code_right: Share | None = None
+    code: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +187,7 @@ class Evidence:
     """The evidence; a field is None if no selected rule needs it, or for the reason in `missing`.
 
     Attributes:
-        inputs: statistics of the model's inputs.
+        inputs: statistics of the model's inputs. `flat_images`: how many images among them have one colour.
         forward_bytes, training_bytes: the most memory at once in a forward of one image, and in a training step
             with adamw of the smallest batch that the model takes; weights included.
         first_rms: root mean square of the input of the first layer with weights; measured only if that of a model
@@ -202,6 +207,7 @@ class Evidence:
 
     tensors: tuple[TensorHealth, ...] = ()
     inputs: tuple[InputStats, ...] = ()
+    flat_images: int = 0
     first_rms: float | None = None
     batch_norms: tuple[BatchNormState, ...] = ()
     norms: tuple[NormParameters, ...] = ()

@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.records.display import Row, column, counter, figure, words
 from modelscope_cli.records.naming import output_label_of
-from modelscope_cli.records.predict import Guess, Share
-from modelscope_cli.records.run import ModelInfo, Record, Shape
+from modelscope_cli.records.predict import Guess
+from modelscope_cli.records.run import ModelInfo, Record, Shape, Share
 
 BY_WEIGHTS = "weights, shape and value, in execution order, as most names differ"
 """How the layers of two models with other names are matched."""
@@ -61,7 +61,8 @@ class Difference(Row):
 class TensorDifference(Difference):
     """One tensor of a state dict.
 
-    `b_name` where B has it under another name; `matched` where B has a convolution and its norm as one.
+    `b_name` where B has it under another name; `matched` where B has a convolution and its norm as one, or
+    what codes were multiplied with.
     """
 
     b_name: str | None = None
@@ -137,7 +138,7 @@ class Renaming:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why B gives other results, as a check has shown.
+    """Why B gives different results, as a check has shown.
 
     Attributes:
         kind: a stable word: `training_mode`, `channel_order`, `epsilon`, ...
@@ -162,12 +163,23 @@ class ChangedPrediction:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassAccuracy:
+    """A class, its images, and how many of them A and B predict as it."""
+
+    label: str
+    images: int
+    a: int
+    b: int
+
+
+@dataclass(frozen=True, slots=True)
 class DiffAccuracy:
     """The shares of the images that A and B predict as the class of their folder.
 
     Attributes:
         only_a, only_b: images that only one of them predicts so.
         is_order_assumed: whether the classes have no names, and are taken to be the folders in alphabetical order.
+        classes: those of which B is right more or less often than A, the largest loss first.
     """
 
     a: Share
@@ -175,6 +187,7 @@ class DiffAccuracy:
     only_a: int
     only_b: int
     is_order_assumed: bool
+    classes: tuple[ClassAccuracy, ...] = ()
 
     @property
     def p_value(self) -> float:
@@ -215,24 +228,24 @@ class DiffRecord(Record):
     """What `diff` returns.
 
     Attributes:
-        mode: of A.
+        mode: mode of A.
         tolerance: on `rel_l2`; more than this is a change. `tolerance_reason` says where it comes from.
-        first_divergence: label of the first row, in execution order, that both have and that is not the same.
-        renamings: the prefixes that make names fit.
+        first_divergence: label of the first row, in execution order, that both have and that differs.
+        renamings: prefixes whose renaming makes names match.
         layers: in execution order; None if no model was run.
         tensors: in A's order; None if a model was run.
         figures: for two saved results, in A's order; else None.
         settings: for two saved results, what differs in how they were made: model, weights, seed, versions, ...
-        matched_by: for a B that is a program, or that names its layers otherwise, by what layers were matched; else
-            None.
-        causes: why B gives other results; also where they are within the tolerance. Empty where none was shown.
-        rounded: the dtype of half precision in which a side runs, or to which all weights of A are rounded in B,
-            and whose rounding the tolerance allows; else None.
-        labels_changed: how many images have another highest output in B; None without images or classes.
+        matched_by: what layers were matched by, if B is a program or names its layers differently; else None.
+        causes: why B gives different results, even within the tolerance; empty if no cause was shown.
+        rounded: the half-precision dtype in which a side runs, or to which B rounds all weights of A, if the
+            tolerance allows for its rounding; else None.
+        labels_changed: how many images have a different highest output in B; None without images or classes.
         changed_predictions: these images. `ties`: in how many images several classes share the highest score of B.
-        accuracy: of both; None unless the folders are the classes, and B's order is known.
-        sizes: how many innermost layers and parameters A and B have, where they are of two architectures, of which
-            only the outputs are compared; else empty.
+        accuracy: that of both; None unless the folders are the classes and B's order is known.
+        operators: how many operators of two ONNX files were compared, at most; 0 if none were.
+        sizes: how many innermost layers and parameters A and B have, if their architectures differ and only outputs
+            are compared; else empty.
     """
 
     document: ClassVar[str] = "diff"
@@ -252,6 +265,7 @@ class DiffRecord(Record):
     causes: tuple[Cause, ...] = ()
     labels_changed: int | None = None
     changed_predictions: tuple[ChangedPrediction, ...] = ()
+    operators: int = 0
     sizes: tuple[tuple[int, int], ...] = ()
     ties: int = 0
     rounded: str | None = None
@@ -265,7 +279,8 @@ class DiffRecord(Record):
     @property
     def outcome(self) -> str:
         """`different`, `the same`, or `not tested`: an output, or every row."""
-        if self.totals.same + self.totals.not_tested + self.totals.folded < len(self.rows):
+        is_other = any(one.kind == "operator" for one in self.causes)
+        if is_other or self.totals.same + self.totals.not_tested + self.totals.folded < len(self.rows):
             return "different"
         untested = [row for row in self.rows if row.status == "not tested"]
         has_output = all(row.name for row in untested)

@@ -1,12 +1,13 @@
 """How a record is shown: columns as properties of fields, and in Python rows, dicts, a figure, text and a table."""
 
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
-from functools import cache, partial
+from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
-from modelscope_cli.errors import nearest
+from modelscope_cli.errors import nearest, with_nearest
 from modelscope_cli.library_types import Figure
 from modelscope_cli.records.naming import label
 
@@ -55,19 +56,13 @@ def report() -> Any:
     return notebook
 
 
-@cache
-def fields_by_key(kind: type[Any]) -> dict[str, str]:
-    """Return the names of a record's fields by the keys of their columns."""
-    return {
-        next((one.key for one in getattr(hint, "__metadata__", ()) if one.key), name): name
-        for name, hint in get_type_hints(kind, include_extras=True).items()
-    }
+_ASKED: ContextVar[frozenset[str]] = ContextVar("asked", default=frozenset())
 
 
 class Row:
     """A row of a record, shown as a short card: its label and the columns that have a value.
 
-    A number has its name in JSON and the key of its column: `row.zero_fraction` is `row.zero`.
+    A number has its name in JSON, and each value the key of its column: `row.zero_fraction` is `row.zero`.
     """
 
     __slots__ = ()
@@ -75,10 +70,17 @@ class Row:
     if not TYPE_CHECKING:  # a type checker knows the fields
 
         def __getattr__(self, key: str) -> Any:
-            name = key if key.startswith("_") else fields_by_key(type(self)).get(key, key)
-            if name != key:
-                return getattr(self, name)
-            raise AttributeError(f"{type(self).__name__} has no '{key}'", name=key, obj=self)
+            # A column of rows of another kind may read the attribute that this row lacks
+            columns = {} if key.startswith("_") or key in _ASKED.get() else report().columns_of(self)
+            if key not in columns:
+                names = [*(one.name for one in fields(cast(Any, self))), *columns]
+                message = with_nearest(f"{type(self).__name__} has no '{key}'", key, names, 1)
+                raise AttributeError(message, name=key, obj=self)
+            asked = _ASKED.set(_ASKED.get() | {key})
+            try:
+                return columns[key].value(self)
+            finally:
+                _ASKED.reset(asked)
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Keep the card where a dataclass would write a `repr` of all fields."""
@@ -95,9 +97,6 @@ class Row:
         """Return one line, such as `ActivationStats(conv1, type Conv2d, shape 1x64x32x32, mean -0.012)`."""
         values = [f"{title} {text}" for title, text in report().card_of(self)]
         return f"{type(self).__name__}({', '.join(filter(None, [self._label, *values]))})"
-
-    def _repr_html_(self) -> str:
-        return str(report().card_to_html(self._label, self))
 
 
 class Shown:
@@ -210,10 +209,11 @@ class Shown:
         return cast(Self, changed.keep(getattr(self, "kept", None)))
 
     def __repr__(self) -> str:
-        """Return one line, such as `StatsRecord(20 layers, resnet18, 4x3x64x64)`."""
+        """Return one line, such as `StatsRecord(20 layers, resnet18, eval mode, 4x3x64x64)`."""
         run = getattr(self, "run", None)
         about = [report().view_of(self).contents(self)]
         about += [run.model.short_name] if run is not None else []
+        about += [f"{mode} mode" for mode in ("eval", "train") if getattr(self, "mode", None) == mode]
         if run is not None and run.input is not None:
             about += ["x".join(map(str, shape)) for shape in run.input.shape]
         return f"{type(self).__name__}({', '.join(about)})"

@@ -138,7 +138,7 @@ def schema(document: str) -> Schema:
     """Return the JSON Schema of the document of a command.
 
     Args:
-        document: what the document is of: {DOCUMENTS}.
+        document: name of the document: {DOCUMENTS}.
 
     Raises:
         UsageError: there is no such document (exit 2 on the command line).
@@ -254,7 +254,7 @@ def _one_training(schema: Schema, parts: Parts) -> None:
 def _rules_alone(schema: Schema, parts: Parts) -> None:
     """Remove from a listed rule whether it was judged."""
     rule = parts["RuleInfo"]
-    for key in ("judged", "reason"):
+    for key in ("judged", "reason", "measured"):
         del rule["properties"][key]
         rule["required"].remove(key)
 

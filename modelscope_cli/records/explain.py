@@ -19,7 +19,7 @@ LEAST_AGREEMENT = 0.3  # mean rank correlation with the other maps below which a
 MOST_OTHER_IMAGE = 0.999
 MOST_INCOMPLETE = 0.1
 MOST_SHOWN = 16  # images whose maps a record keeps, for the figure and the file of tensors
-RULE = "sorted by failed tests, then by tests not run; weak maps come last, then scattered ones, then by covering"
+RULE = "sorted by failed tests, then by tests not run, weak maps last, scattered maps last, then by covering"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,17 +134,17 @@ class ExplainRecord(Record):
     Attributes:
         target: the class that is explained, in words; `predicted` where each image has its own.
         target_index: None if each image has its own.
-        logit, probability: of that class, means over the images; of a target that is not a class the number that is
-            followed, which has no probability. `score_name`: what that number is: `logit`, `mean value`.
-        images: how many.
-        failures: of several images the first failed tests, with map and image: `covering of lrp on cat.png`.
+        logit, probability: means over the images for that class; for other targets, the number that is followed,
+            without a probability. `score_name`: name of that number: `logit`, `mean value`.
+        images: number of images.
+        failures: for several images, the first failed tests, with map and image: `covering of lrp on cat.png`.
         unfit: methods that were left out, and why: `lrp: LRP needs a network of ReLUs, ...`.
         passed: with `require`, whether the winner passed its tests; otherwise True.
         tensors: the file of the maps; None where they were not saved.
         files: names inside `out_dir`; None and empty where nothing was saved.
         receipt_kind: `quick` or `none`.
-        passes: images that went through the model, for maps and receipts; one that a gradient came back from counts
-            once, and the one of each size in which the layer is found does not.
+        passes: images that went through the model, for maps and receipts; a backward pass adds nothing, nor does
+            the pass that finds the layer for each image size.
     """
 
     document: ClassVar[str] = "explain"

@@ -44,9 +44,10 @@ class FeatureMapsRecord(Record):
     """What `featuremaps` returns. It keeps the maps themselves for `save`, as long as it lives.
 
     Attributes:
-        maps: one a layer.
+        maps: one per layer.
         contact_sheet: its name inside `out_dir`; both are None where nothing was drawn.
-        outputs: how many the layers gave; of a deep network `maps` has one per stage unless layers were selected.
+        outputs: number of outputs of layers; for a deep network, `maps` has one per stage unless layers were
+            selected.
         tensors: the file of the whole outputs; None where they were not saved.
     """
 
@@ -91,16 +92,8 @@ class MapLook:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputMaps:
-    """The tensors of one output, on the CPU."""
-
-    maps: Any  # `(C, H, W)` maps or a `(C,)` vector; None if it cannot be drawn
-    frames: Any = None  # `(C, T, H, W)`: all frames of which the maps are sheets; None without
-
-
-@dataclass(frozen=True, slots=True)
 class KeptMaps:
     """What a record keeps to draw feature maps: those of each row of `FeatureMapsRecord.maps`."""
 
-    outputs: tuple[OutputMaps, ...]
+    maps: tuple[Any, ...]  # on the CPU: `(C, H, W)` maps or a `(C,)` vector; None if it cannot be drawn
     look: MapLook

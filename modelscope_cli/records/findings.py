@@ -52,12 +52,13 @@ class KnownFinding:
 
 ERROR, WARNING = "error", "warning"
 SEVERITIES = (WARNING, ERROR)
+NEVER = "never"
 PASSED, FAILED, NOT_JUDGED = "passed", "failed", "not judged"
 
 
 def is_as_severe(severity: str, least: str) -> bool:
-    """Tell whether a severity is at or above another."""
-    return SEVERITIES.index(severity) >= SEVERITIES.index(least)
+    """Tell whether a severity is at or above another; none is at `never`."""
+    return least != NEVER and SEVERITIES.index(severity) >= SEVERITIES.index(least)
 
 
 def is_failed(findings: Iterable[Any], fail_on: str | None) -> bool:
@@ -93,13 +94,14 @@ class RuleInfo(RuleText):
 
     Attributes:
         why: the consequences of a violation. `silence`: what to do if it is intended.
-        judged: False if it could not be judged, for `reason`.
+        judged: False if it could not be judged, for `reason`. `measured`: value and limit of a budget that is met.
     """
 
     why: Annotated[str, words(is_shown=False, wraps=True)] = ""
     silence: Annotated[str, words(is_shown=False, wraps=True)] = ""
     judged: bool = True
     reason: str | None = None
+    measured: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class RuleList(Listing):
 
     def to_dict(self) -> dict[str, Any]:
         rules = [
-            {key: value for key, value in to_plain(rule).items() if key not in ("judged", "reason")}
+            {key: one for key, one in to_plain(rule).items() if key not in ("judged", "reason", "measured")}
             for rule in self.rules
         ]
         return {**first_keys(self.document, self.versions, self.argv), "rules": rules}

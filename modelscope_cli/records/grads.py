@@ -168,14 +168,6 @@ class ClipInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class GradThresholds:
-    """What is marked: norms in multiples of the norm of the gradient at the model's output."""
-
-    vanishing: float = VANISHING
-    exploding: float = EXPLODING
-
-
-@dataclass(frozen=True, slots=True)
 class GradsRecord(Record):
     """What `grads` returns.
 
@@ -195,7 +187,6 @@ class GradsRecord(Record):
     mode: str
     passes: int
     images: int
-    thresholds: GradThresholds = GradThresholds()
     batch_norm: tuple[BatchNormDrift, ...] = ()
     not_called: tuple[str, ...] = ()
     out_dir: str | None = None

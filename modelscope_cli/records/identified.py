@@ -2,9 +2,11 @@
 
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from modelscope_cli.records.naming import some
+from modelscope_cli.records.run import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,15 @@ class Identified:
     def is_headless(self) -> bool:
         """Whether nothing but the head of the nearest is missing, if anything."""
         return self.num_classes is None and self.score > 0.9 and not self.misshaped
+
+    def head_in(self, shapes: Mapping[str, Shape]) -> str:
+        """Return which matrices replace the head, `6 classes: head.weight 6x512 ...`; empty without any."""
+        instead = [name for name in shapes if len(shapes[name]) == 2 and name.endswith(self.unexpected)]
+        if not (self.is_headless and self.missing and instead):
+            return ""
+        named = some(f"{name} {'x'.join(map(str, shapes[name]))}" for name in instead)
+        classes = f"{shapes[instead[0]][0]} classes: " * (len(instead) == 1)
+        return f"{classes}{named} in the place of {self.missing[0].rpartition('.')[0]}"
 
     def words(self) -> str:
         """Return the nearest, its prefix and what is missing, unexpected or of another shape, where anything is."""

@@ -57,8 +57,8 @@ class InputKeywords(TypedDict, total=False):
         input_shape: seeded noise instead of images: 3,224,224, the same with the number of images, or int64:1,128
             (repeatable for several inputs). In Python also `(1, 3, 224, 224)`.
         size: resize and crop to this size instead. In Python, `224` or `(224, 320)`, height first.
-        mean: the mean to normalise with; `mean` 0 and `std` 1 leave pixels at 0..1. In Python, one number or one a
-            channel, on the scale 0..1.
+        mean: the mean to normalise with; `mean` 0 and `std` 1 leave pixels at 0..1. In Python, one number or one
+            per channel, on the scale 0..1.
         std: the standard deviation to normalise with. In Python as `mean`.
         batch: how many images go through the model at once.
         workers: how many processes decode images; by default the number of cores less one, at most 4.
@@ -80,7 +80,7 @@ class OutputKeywords(Keywords, total=False):
     """Further keywords of every function that reads the output of a model.
 
     Attributes:
-        output_kind: what the output is read as: auto (by the model, then by names, then by shapes), classes,
+        output_kind: what the output is read as: auto (from the model, else names, else shapes), classes,
             labels (several classes or none), segmentation, depth (one value per pixel), detection, or embedding. Of
             several outputs `classes:NAME` or `auto:1` reads one, by its name or its number from 0.
     """

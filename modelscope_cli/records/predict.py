@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from modelscope_cli.records.display import Row, column, count, figure, hidden, share, words
-from modelscope_cli.records.run import BrokenKind, HookReport, Record
+from modelscope_cli.records.run import BrokenKind, HookReport, Record, Share
 
 BINS = 15  # Guo et al. 2017, as most papers since
 
@@ -18,29 +18,6 @@ class Measure(NamedTuple):
     value: float
     low: float | None = None
     high: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """How many of the images, with the interval that holds the true share in 95 of 100 such samples.
-
-    It is Wilson's (1927, "Probable inference, the law of succession, and statistical inference"), which stays
-    within 0..1 and means something for few images and for shares of 0 and 1, too.
-    """
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, count: int, n: int, z: float = 1.959963984540054) -> "Share":
-        """Return `count / n`. `z`: quantile of the normal distribution, of 97.5 %."""
-        share = count / n
-        middle, spread = share + z * z / (2 * n), z * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
-        scale = 1 + z * z / n
-        # At 0 and n the two terms are equal, and the rounding of the root would matter.
-        low, high = (middle - spread) / scale, (middle + spread) / scale
-        return cls(share, low if count else 0.0, high if count < n else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +92,7 @@ class OutputError:
         rmse: root of the mean of (predicted - truth)².
         r2: 1 - sum (predicted - truth)² / sum (truth - mean of the truth)²; None if all truths are the same.
             Below 0 the mean of the truth is nearer than the model.
-        mae_of_mean, rmse_of_mean: `mae` and `rmse` of a model that always gives the mean of the truth.
+        mae_of_mean, rmse_of_mean: `mae` and `rmse` of a model that always predicts the mean of the truth.
     """
 
     output: Annotated[str, words(rank=0)]
@@ -261,14 +238,12 @@ class DrawnMap:
     Attributes:
         name: its file, or its number.
         picture: the image as the model saw it, `(3, H, W)` uint8; None for tensors.
-        values: a tensor in the size of the input, `(H, W)`, or `(D, H, W)` of a volume. `sheet`: the same in two
-            dimensions, the slices of a volume in rows.
+        values: a tensor in the size of the input, `(H, W)`, or `(D, H, W)` of a volume.
     """
 
     name: str
     picture: Any
     values: Any
-    sheet: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,13 +264,12 @@ class PredictRecord(Record):
     """What `predict` returns.
 
     Attributes:
-        activation: `softmax` or `sigmoid`. `threshold`: from this score on a class is on; None with softmax.
-        classes: how many the model knows; 0 of boxes whose labels are unknown.
-        output: what the model gives: `classes`, `pixels`, `boxes`, `depth`, one value per pixel, or
-            `vectors`, other numbers.
-        truth: how far the predictions are right; None without a truth. Where one was given, not found
-            in the names of the folders, no prediction is kept. `out_dir`, `files`: the folder that was written, and
-            what is in it.
+        activation: `softmax` or `sigmoid`. `threshold`: the lowest score of a predicted class; None with softmax.
+        classes: number of classes that the model knows; 0 for boxes with unknown labels.
+        output: what the model outputs: `classes`, `pixels`, `boxes`, `depth`, one value per pixel, or `vectors`,
+            other numbers.
+        truth: how accurate the predictions are; None without a truth. If it was given, not found in folder names,
+            no prediction is kept. `out_dir`, `files`: the folder that was written, and what is in it.
     """
 
     document: ClassVar[str] = "predict"
@@ -349,8 +323,8 @@ class DoctorRecord(Record):
     """What `predict --doctor` returns.
 
     Attributes:
-        images: how many.
-        classes: how many the model knows.
+        images: number of images.
+        classes: number of classes that the model knows.
         meant: the preprocessing that all others are compared with, in words.
         variations: the most different first, by `changed`, then by `kl_divergence`; `reference` is the last.
         left_out: why some variations are missing; None if none is.

@@ -27,7 +27,7 @@ RESULT_FILES = (DOCUMENT, PAGE)
 
 
 def read(path: str | PathLike[str]) -> Shown:
-    """Return the record that was kept in a page, in a file of JSON, or in the folder of a command.
+    """Return the record stored in a page, a JSON file, or the folder of a command.
 
     It is the record that the command returned: it has rows, `to_dict()`, `plot()`, `to_html()`. Numbers that are
     not finite come back as NaN, which is all that JSON keeps of them.

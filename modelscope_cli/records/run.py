@@ -1,6 +1,7 @@
 """The common base of records: the header of the run, reports of hooks, and the JSON document."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
@@ -27,7 +28,6 @@ class HookReport:
         max_abs_difference: largest |after - before| over values finite before and after; None without values, or
             for an action that only observes.
         left_alone: why some tensors were passed on unchanged; None if none was.
-        moved: the parameters that the function of the user wrote to; they are put back.
         file: the file that `save` wrote.
     """
 
@@ -41,7 +41,6 @@ class HookReport:
     changed_fraction: float | None = None
     max_abs_difference: float | None = None
     left_alone: str | None = None
-    moved: tuple[str, ...] = ()
     file: str | None = None
 
 
@@ -212,6 +211,33 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """How many of the images, with the interval that holds the true share in 95 of 100 such samples.
+
+    It is Wilson's (1927, "Probable inference, the law of succession, and statistical inference"), which stays
+    within 0..1 and means something for few images and for shares of 0 and 1, too.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, count: int, n: int, z: float = 1.959963984540054) -> "Share":
+        """Return `count / n`. `z`: quantile of the normal distribution, of 97.5 %."""
+        share = count / n
+        middle, spread = share + z * z / (2 * n), z * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
+        scale = 1 + z * z / n
+        # At 0 and n the two terms are equal, and the rounding of the root would matter.
+        low, high = (middle - spread) / scale, (middle + spread) / scale
+        return cls(share, low if count else 0.0, high if count < n else 1.0)
+
+    def is_above(self, other: "Share") -> bool:
+        """Tell whether it is larger than another by more than chance explains: the intervals do not overlap."""
+        return self.low > other.high
+
+
+@dataclass(frozen=True, slots=True)
 class BrokenKind:
     """Images that could not be decoded, and why: `empty`, `not an image`, `truncated`, `too large`, `32-bit`,
     `unreadable`. `names` are those of the first ten in the list of images."""
@@ -263,8 +289,8 @@ class Run:
         argv: what was typed, or empty when called from Python.
         input: None where nothing was run.
         versions: of the tool, Python, torch and torchvision.
-        seed: None where a script of the user draws as it likes.
-        elapsed_ms: from the first line of the command to the record.
+        seed: None for a user's script, which sets its own seeds.
+        elapsed_ms: time from the start of the command to this record.
     """
 
     command: str
@@ -347,3 +373,18 @@ class Listing(Shown):
         names = [field.name for field in dataclasses.fields(self) if field.name not in ("versions", "argv")]
         body = {name: to_plain(getattr(self, name)) for name in names}
         return {**first_keys(self.document, self.versions, self.argv), **body}
+
+
+def luck_of(right: int, n: int, share: float) -> float:
+    """Return the probability that at least `right` of `n` guesses are right, by the binomial distribution.
+
+    It is 1 below the mean, where the sum would be long and every accuracy is at chance.
+    """
+    if right <= share * n or not share:
+        return float(right <= share * n)
+    hit, miss = math.log(share), math.log1p(-share)
+    most = min(n, right + 10 * math.isqrt(n) + 10)  # more is over 20 standard deviations above the mean
+    return math.fsum(
+        math.exp(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) + k * hit + (n - k) * miss)
+        for k in range(right, most + 1)
+    )

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Annotated, ClassVar
 
 from modelscope_cli.records.display import Row, column, counter, figure, hidden, shape, share, words
@@ -23,16 +22,11 @@ def quantiles_in(columns: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(key for key in columns if _QUANTILE.fullmatch(key)))
 
 
-def percent_of(key: str) -> Fraction:
-    """Return the percentage in the name of a quantile."""
-    return Fraction(key.removeprefix("p"))
-
-
 @dataclass(frozen=True, slots=True)
 class BatchNormDrift(Row):
     """One batch norm in train mode: the batch statistics, and the running ones that it would use in eval mode.
 
-    Figures are over channels; those of several batches are of all their values.
+    Figures are over the channels that vary, if any does; those of several batches are of all their values.
 
     Attributes:
         momentum: share of the batch in the next running value, so that one batch moves the mean by `mean_gap` times

@@ -108,7 +108,7 @@ class MemoryLevel:
 
 @dataclass(frozen=True, slots=True)
 class MemorySaving:
-    """One way to need less memory, computed by running the step that way, with the largest batch that fits.
+    """One way to need less memory, computed by running the step that way, with a batch that does not fit.
 
     Attributes:
         peak_bytes, less_bytes: the peak of that step, and how much less it is than without the saving.
@@ -157,8 +157,7 @@ class TrainingMemory:
         peak: when that is, and in which layer.
         at_peak: what it consists of: `parameters`, `buffers`, `gradients`, `optimizer state`, `input`, `saved`,
             and `temporary` for the rest.
-        timeline: the memory along the step.
-        savings: what would reduce the peak, the largest reduction first; empty if not requested.
+        savings: what would reduce the peak, the largest reduction first; empty if the batch fits.
         is_fake: whether the step ran without values; otherwise its tensors were allocated.
         device: whose kernels the step has: `cpu` or `cuda`.
         assumed: what the memory rests on that could not be asked of the device, in words.
@@ -173,7 +172,6 @@ class TrainingMemory:
     peak_bytes: int
     peak: MemoryLevel
     at_peak: dict[str, int]
-    timeline: tuple[MemoryLevel, ...]
     savings: tuple[MemorySaving, ...] = ()
     fit: BatchFit | None = None
     is_fake: bool = True
@@ -186,8 +184,8 @@ class SummaryRecord(Record):
     """What `summary` returns.
 
     Attributes:
-        layers: in execution order; what was not called is where the module tree has it.
-        uncounted_ops: operators that ran and for which no FLOP formula exists, with how often.
+        layers: in execution order; layers that were not called keep their place in the module tree.
+        uncounted_ops: operators that ran but have no FLOP formula, with their counts.
         failed: the label of the layer whose forward raised; the rows end there. None otherwise.
         training: the memory of one training step; None if it was not requested.
         timed_by: in words, what measured `time_ms`: events of the device, or a clock; None if it was not requested.

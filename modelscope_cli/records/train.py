@@ -1,7 +1,7 @@
 """What `train` and `lrfind` return."""
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from modelscope_cli.records.run import Record, to_plain
@@ -35,10 +35,11 @@ class Training:
     Attributes:
         settings: how it was trained.
         steps: number of updates of the weights.
-        training_accuracy: over the last third of the steps, each before its update; None for labels of one class.
+        training_accuracy: accuracy over the last third of the recorded steps, each before its update; None for
+            labels of one class.
         held_out_labels: each label of the validation images, and how many have it.
         events: in the order they happened.
-        verdict, reason: as those of `watch`.
+        verdict, reason: as in `watch`.
     """
 
     settings: dict[str, Any]
@@ -54,6 +55,7 @@ class Training:
     verdict: str = UNKNOWN
     reason: str | None = None
     events: tuple[Event, ...] = ()
+    births: tuple[Birth, ...] = ()
 
     @property
     def n_held_out(self) -> int:
@@ -64,11 +66,6 @@ class Training:
     def guessing(self) -> float:
         """The accuracy of guessing the commonest label of the validation images; 0 without any."""
         return max((n for _, n in self.held_out_labels), default=0) / max(self.n_held_out, 1)
-
-    @property
-    def births(self) -> tuple[Birth, ...]:
-        """The first non-finite values, from the series: `train` records every layer at every step."""
-        return ()
 
     @property
     def losses(self) -> Series:
@@ -115,7 +112,8 @@ class TrainRecord(Record):
         return {**self.run.header(), **rest.pop("training"), **rest}
 
 
-RECOMMENDED = "valley"  # the most robust to noise, and the default of fastai's `lr_find`
+RECOMMENDED = "valley"  # the most robust to noise
+ZERO_GRADIENT = "every gradient is zero, so no rate changes a weight"  # why a sweep stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,7 @@ class Suggestion:
 
     Attributes:
         steepest: where the smoothed loss falls fastest over the logarithm of the rate.
-        valley: the middle of the longest valley, but no more than `minimum`.
+        valley: where half of the fall is done, at most a third of where three quarters are.
         minimum: a tenth of the rate with the lowest smoothed loss.
     """
 
@@ -144,12 +142,11 @@ class RangeTest:
     """A sweep of the learning rate.
 
     Attributes:
-        lr, loss, smoothed: of every step; a loss is None where it was not finite.
+        lr, loss, smoothed: values of every step; a loss is None where it was not finite.
         stopped: why the sweep ended, in words.
-        fall: the largest fall of the smoothed loss where suggestions are looked for.
-        noise: the largest fall that counts as noise, at least 1 % of the first loss, or as memorising, where images
-            come again. Without a larger one there is no suggestion.
-        shuffled: `fall` with labels at random; None if not needed.
+        fall: the largest fall of the smoothed loss in the range searched for suggestions.
+        noise: the largest fall that is taken for noise, at least 1 % of the first loss. Without a larger fall there
+            is no suggestion.
     """
 
     lr: tuple[float, ...]
@@ -159,7 +156,6 @@ class RangeTest:
     stopped: str
     fall: float
     noise: float
-    shuffled: float | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

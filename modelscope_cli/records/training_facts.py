@@ -138,7 +138,7 @@ class Disagreement:
             ranks without a majority.
         step: the step that left the weights different, or before which they were changed.
         after: the last step at which they were found equal, if the exact step is not known; else None.
-        distance: their approximate relative difference at first; `last_distance`: at the last record.
+        distance: their approximate relative difference at first.
         cure: what to do; `place`: the line of the script that it is about.
     """
 
@@ -148,7 +148,6 @@ class Disagreement:
     step: int
     after: int | None
     distance: float | None
-    last_distance: float | None
     message: str
     cure: str
     place: str | None

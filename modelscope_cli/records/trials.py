@@ -7,7 +7,7 @@ from modelscope_cli.records.display import Row, column, figure, hidden, share, w
 
 PROVED, ONCE, A_LITTLE, NO, BROKE = "proved", "learns", "slightly better", "no better", "broke"
 """Whether a change makes a training learn: with another seed too; with the seed of the script; less than that; not
-at all; it cannot be told, as the script ended with an error or the change had nothing to act on."""
+at all; it cannot be told, as the script ended with an error or the change found nothing to change."""
 
 OWN, CROSS_ENTROPY = "loss", "cross-entropy of the predictions"
 """What trials are compared by: the loss of the script, or the mean cost of its predictions in nats."""

@@ -1,5 +1,6 @@
 """What `watch` returns: series over the steps of a training run, which `train` has as well."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -37,10 +38,10 @@ class LayerSeries:
         non_finite_since: the first recorded step from which on every record to the last has NaN or infinite
             values; None if the last one has none.
         histogram: None in `train`.
-        dead_fraction: share of channels that are zero at every place of every image, None without channels; in
-            `watch` of rectifiers only.
+        dead_fraction: share of channels that are zero at every place of every image, of rectifiers only; None
+            without channels.
         channels: how many there were at the last record; `dead_channels`: the first 64 of those that were dead
-            then. Both in `watch` only.
+            then.
         saturated_fraction: share of values where a tanh or sigmoid is flat, |tanh| > 0.99 or as near to an end of
             the sigmoid; of a softmax, share of rows that are certain, a probability > 0.999. None for others.
     """
@@ -125,7 +126,7 @@ class ParameterFacts:
         has_run: whether the module that owns it was ever called.
         is_severed: its layer ran without gradients, as under no_grad.
         has_changed: whether its values differ from those first recorded.
-        start_rms: root mean square of its first values.
+        start_rms, start_max: root mean square of its first values, and the largest of their sizes.
         was_alike, is_alike: whether all its rows were the same at first, and are now; None for fewer than two
             rows.
         was_loaded: whether load_state_dict has set it.
@@ -142,6 +143,7 @@ class ParameterFacts:
     is_alike: bool | None
     was_loaded: bool = False
     is_unused: bool = False
+    start_max: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ class WatchedParameter(Row):
 
     Attributes:
         optimizer: the one that trains it; empty, like the series, if no optimizer that steps has it.
-        facts: None in `train`, and for a parameter of no model that ran.
+        facts: None for a parameter of no model that ran.
     """
 
     model: str
@@ -167,7 +169,7 @@ class InputSeries:
 
     Attributes:
         non_finite: how many values were NaN or infinite.
-        batch: samples of one pass.
+        batch: samples of one pass; `samples`: of all passes since the step before.
         is_alike: whether every sample of a pass was the same as its first.
     """
 
@@ -179,6 +181,7 @@ class InputSeries:
     non_finite: tuple[int, ...]
     batch: tuple[int, ...]
     is_alike: tuple[bool, ...]
+    samples: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +244,12 @@ class WatchedCriterion:
         shapes: of input and target where they differ and are broadcast.
         is_summed: the criterion is a sum over the batch; `is_weighted`: its classes have weights, so that its best
             constant is not the commonest label.
-        label_entropy: of the labels of all recorded steps, in nats, corrected for their small number.
+        label_entropy: of the labels of all recorded steps, smoothed as the criterion does, in nats, corrected for
+            their small number.
         commonest_label: the share of the commonest of them.
         absent: of three classes or more, those that none of at least 20 labels for each class is of.
+        label: the label of all samples; None if they differ or are unknown.
+        optimizers: those that minimise it.
     """
 
     name: str
@@ -258,6 +264,8 @@ class WatchedCriterion:
     series: CriterionSeries
     is_weighted: bool = False
     absent: tuple[int, ...] = ()
+    label: int | None = None
+    optimizers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,20 +378,26 @@ class ScalarSeries:
     value: Series
     group: int = 0
 
+    @property
+    def finite(self) -> list[tuple[int, float]]:
+        """Steps and values, where these are finite."""
+        pairs = zip(self.step, self.value, strict=True)
+        return [(step, value) for step, value in pairs if value is not None and math.isfinite(value)]
+
 
 NEVER_TRAINED = "never-trained"
 """The code of the warning that no optimizer stepped and nothing ran backward."""
 RUNNING = "running"
 """The code of the warning that the record was made while the run was going on."""
 SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA = "summed", "broadcast", "wrong-sign", "same-data"
-LEAKS, DROPPED, REPEATS, ACTIVE, NEGATED = "leaks", "dropped", "repeats", "active", "negated"
-UNRELATED, UNHELD, COLLAPSED, RETURN_FALLS = "unrelated", "unheld", "collapsed", "return-falls"
-UNLOADED, LAYOUT, CLIPPED, MISALIGNED = "unloaded", "layout", "clipped", "misaligned"
+LEAKS, DROPPED, ACTIVE, NEGATED = "leaks", "dropped", "active", "negated"
+UNRELATED, UNHELD, COLLAPSED = "unrelated", "unheld", "collapsed"
+UNLOADED, LAYOUT, CLIPPED = "unloaded", "layout", "clipped"
 DETACHED = "detached"
-CUT = "cut"
-POLICY, MADE_AGAIN, MOVING_NORMS = "policy-gradient", "made-again", "moving-norms"
+CUT, UNWEIGHTED, BACKGROUND = "cut", "unweighted", "background"
+POLICY, MADE_AGAIN, MOVING_NORMS, STALE_NORMS = "policy-gradient", "made-again", "moving-norms", "stale-norms"
 _UNSEEN = "captured", "compiled", "many-calls", "unmeasured", "unseen", "unwatched"
-TOLD = frozenset((*_UNSEEN, "broken", MADE_AGAIN, MOVING_NORMS, "rank", "tensors"))
+TOLD = frozenset((*_UNSEEN, "broken", BACKGROUND, MADE_AGAIN, MOVING_NORMS, "rank", "tensors"))
 """Kinds of events that become warnings; those with names are for the rules."""
 SPARSE = "sparse"  # fewer steps are recorded than are due
 
@@ -434,15 +448,15 @@ class WatchRecord(Record):
     """What `watch` returns.
 
     Attributes:
-        steps: number of optimizer steps, those of the optimizer that stepped most.
+        steps: number of steps of the optimizer that stepped most.
         recorded: how many of them were recorded in full.
         layers: by model, in the order they first ran. `parameters`: in the order of the optimizers.
         exit_code: the exit code of the script; None if it was killed.
         ranks: processes that took part.
         findings: each cause, then what follows from it.
-        verdict: one of `FAULT`, `SOUND`, `LEARNING` and `UNKNOWN`, or `CRASHED`; `reason`: why it cannot be told,
-            what it is not about, or what crashed.
-        births: where values that are not finite began, in the order of the steps.
+        verdict: one of `FAULT`, `SOUND`, `LEARNING` and `UNKNOWN`, or `CRASHED`; `reason`: why there is none, what
+            it does not cover, or what crashed.
+        births: where non-finite values began, in the order of the steps.
         trials: with `try_fixes`, the runs of the script with one thing changed; `fix`: the change that makes it
             learn, None where none does; `tried`: what follows from the trials, or why there are none.
     """

@@ -206,14 +206,12 @@ class WeightTotals:
 
     Attributes:
         storage_bytes: of all storages that these tensors view, which may be larger than the tensors.
-        file_bytes: of all the files of the checkpoint.
     """
 
     tensors: int
     numel: int
     bytes: int
     storage_bytes: int
-    file_bytes: int
     by_dtype: dict[str, DtypeTotal]
 
 
@@ -223,13 +221,14 @@ class WeightsRecord(Listing):
 
     Attributes:
         source: the path that was given.
-        format: of the file, in words.
+        format: file format, in words.
         metadata: what safetensors files and shard indexes carry.
         beside: other content of the file, by name and in words.
-        foreign: functions and classes that loading the file in full would import or run, the dangerous first.
+        foreign: functions and classes that loading the file in full would import or run, dangerous ones first.
         note: the entry of the file that holds the state dict.
         safety: the same with the rank of each, and whether torch loads the file with weights_only=True.
         error: why the file could not be read; None if it could.
+        saved_class: the class of a model that was saved whole, not as a state dict.
     """
 
     document: ClassVar[str] = "weights"
@@ -247,6 +246,7 @@ class WeightsRecord(Listing):
     elapsed_ms: float = 0.0
     safety: Safety | None = None
     error: str | None = None
+    saved_class: str | None = None
 
 
 def warnings_of(safety: Safety) -> tuple[Notice, ...]:

@@ -112,8 +112,8 @@ def _property(text: str) -> str:
 def _sarif(review: Review) -> str:
     """Return SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html).
 
-    Known problems are results with a suppression; what was not judged is a notification, not a result. A problem
-    without a file has a logical location only, which GitHub does not show.
+    Known problems are results with a suppression; what was not judged is a notification, not a result. GitHub
+    refuses a result without a file, so that is the name of what was judged where no file is known.
     """
     places = {rule.code: index for index, rule in enumerate(review.rules)}
     notes = [("note", f"not judged: {text}") for text in review.not_judged]
@@ -137,7 +137,7 @@ def _sarif(review: Review) -> str:
             }
         ],
         "results": [
-            _sarif_result(problem, places[problem.code], identity)
+            _sarif_result(problem, places[problem.code], identity, problem.file or review.subject)
             for problem, identity in _identified(review)
         ],
         "columnKind": "unicodeCodePoints",
@@ -160,11 +160,10 @@ def _sarif_rule(rule: RuleText) -> dict[str, Any]:
     }
 
 
-def _sarif_result(problem: Problem, rule_index: int, identity: str) -> dict[str, Any]:
-    location: dict[str, Any] = {}
-    if problem.file:
-        at = {"uri": quote(Path(problem.file).as_posix())}
-        location["physicalLocation"] = {"artifactLocation": at, "region": {"startLine": problem.line}}
+def _sarif_result(problem: Problem, rule_index: int, identity: str, file: str) -> dict[str, Any]:
+    at = {"uri": quote(Path(file).as_posix())}
+    place = {"artifactLocation": at, "region": {"startLine": problem.line}}
+    location: dict[str, Any] = {"physicalLocation": place}
     if problem.where:
         location["logicalLocations"] = [{"fullyQualifiedName": plain(problem.where)}]
     return {
@@ -172,7 +171,7 @@ def _sarif_result(problem: Problem, rule_index: int, identity: str) -> dict[str,
         "ruleIndex": rule_index,
         "level": problem.severity,
         "message": {"text": _sentence(problem)},
-        "locations": [location] if location else [],
+        "locations": [location],
         "partialFingerprints": {"modelscope/v1": identity},
         **(
             {"suppressions": [{"kind": "external", "justification": "in the baseline"}]}

@@ -21,13 +21,12 @@ class Folded:
     n_bad: int  # number of hidden marked rows
 
 
-def fold(sheet: Sheet, most: int | None = None) -> Folded | None:
-    """Choose the rows of a table that has more than `most`, or rows that are alike; None if all are shown.
+def fold(sheet: Sheet) -> Folded | None:
+    """Choose the rows of a table that has too many, or rows that are alike; None if all are shown.
 
     Marked rows, column extremes, the largest, and the first and last rows stay.
     """
-    n = len(sheet.rows)
-    most = min(most or n, sheet.most_rows)
+    n, most = len(sheet.rows), sheet.most_rows
     keys = [sheet.alike(row) for row in sheet.rows]
     inner = {
         at for at in range(1, n - 1) if keys[at] is not None and keys[at - 1] == keys[at] == keys[at + 1]

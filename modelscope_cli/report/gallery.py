@@ -76,12 +76,12 @@ TILE_CHANNELS = 9  # of a layer on the contact sheet
 def save_gallery(record: FeatureMapsRecord, kept: KeptMaps, folder: Path) -> FeatureMapsRecord:
     """Write a grid for every output that can be drawn, and the contact sheet; return the record with the files."""
     rows, look = [], kept.look
-    for row, stem, output in zip(record.maps, file_stems(record.maps), kept.outputs, strict=True):
-        if output.maps is not None and row.shown:
+    for row, stem, maps in zip(record.maps, file_stems(record.maps), kept.maps, strict=True):
+        if maps is not None and row.shown:
             file = f"{stem}.png"
-            image_tiles.save_png(draw(row, output.maps, look.of(row)), folder / file)
+            image_tiles.save_png(draw(row, maps, look.of(row)), folder / file)
             # A vector has one value per channel, so its colours always span the layer.
-            scale = look.scale if output.maps.ndim > 1 else "layer"
+            scale = look.scale if maps.ndim > 1 else "layer"
             rows.append(replace(row, file=file, scale=scale))
         else:
             rows.append(row)
@@ -92,11 +92,17 @@ def save_gallery(record: FeatureMapsRecord, kept: KeptMaps, folder: Path) -> Fea
 def contact_sheet_of(record: FeatureMapsRecord, kept: KeptMaps) -> Image.Image:
     """Draw one image of each output that can be drawn."""
     tiles = [
-        Tile(label_of(row), numbers.shape(row.shape), partial(draw_tile, output.maps, kept.look.of(row)))
-        for row, output in zip(record.maps, kept.outputs, strict=True)
-        if output.maps is not None and row.shown
+        Tile(label_of(row), _size(maps, row), partial(draw_tile, maps, kept.look.of(row)))
+        for row, maps in zip(record.maps, kept.maps, strict=True)
+        if maps is not None and row.shown
     ]
     return contact_sheet(tiles, kept.look.input_image)
+
+
+def _size(maps: Tensor, row: FeatureMap) -> str:
+    """Return the shape of an output, and how many of its channels a tile shows, if not all."""
+    is_part = maps.ndim > 1 and len(maps) > TILE_CHANNELS
+    return numbers.shape(row.shape) + f", {TILE_CHANNELS} of {len(maps)}" * is_part
 
 
 def draw(record: FeatureMap, maps: Tensor, look: MapLook) -> Image.Image:
@@ -162,7 +168,7 @@ def _which(record: FeatureMap) -> str:
     if record.kind == "filters" and record.shape[1] not in (1, 3):
         words += ", each at its strongest input channel"
     is_sorted = list(record.shown) == sorted(record.shown)
-    return words if is_sorted else f"{words}, in another order"
+    return words if is_sorted else f"{words}, in a different order"
 
 
 def draw_tile(maps: Tensor, look: MapLook, side: int) -> Image.Image:
@@ -197,9 +203,9 @@ def _liveliest(maps: Tensor) -> Tensor:
 def tensors_of(record: FeatureMapsRecord, kept: KeptMaps) -> dict[str, Tensor]:
     """Return all channels of every output under its layer's name."""
     tensors = {}
-    for row, output in zip(record.maps, kept.outputs, strict=True):
-        if output.maps is not None:
+    for row, maps in zip(record.maps, kept.maps, strict=True):
+        if maps is not None:
             name = label_of(row)
             key = f"{name}.{row.output}" if row.output else name
-            tensors[key] = output.maps if output.frames is None else output.frames
+            tensors[key] = maps
     return tensors

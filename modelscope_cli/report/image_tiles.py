@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from modelscope_cli.plain_text import plain
-from modelscope_cli.report.numbers import cut_in_the_middle
+from modelscope_cli.report.numbers import shortened
 
 # Indices into the palette of 256 colours.
 N_COLOURS = 238
@@ -326,7 +326,9 @@ def wrapped(text: str, size: int, width: int) -> list[str]:
 
 def cut(text: str, size: int, width: int) -> str:
     """Shorten text in the middle to a width in pixels: layer names differ at both ends."""
-    return cut_in_the_middle(plain(text), lambda short: font_of(size).getlength(short) <= width)
+    text = plain(text)
+    cuts = (shortened(text, most) for most in range(max(len(text), 2), 1, -1))
+    return next((cut for cut in cuts if font_of(size).getlength(cut) <= width), "…")
 
 
 def _stamp(image: Image.Image, place: tuple[int, int], mask: Image.Image) -> None:

@@ -184,9 +184,6 @@ def layer_panels(
 def _prepare(axes: Any, names: Sequence[Name], rows: int) -> None:
     """Set up a panel: names, and ticks at both ends without an offset, which only the bottom would show."""
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    if names:
-        write_names(axes, names)
-    else:
-        axes.set_yticks([])
+    write_names(axes, names)
     axes.set_ylim(rows - 0.4, -0.6)
     axes.tick_params(**_BOTH_ENDS)

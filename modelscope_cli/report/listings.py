@@ -57,7 +57,7 @@ class CatalogueView(View[Catalogue]):
 _SHORT = ("code", "name", "severity", "threshold")
 
 
-def _threshold(row: RuleInfo) -> str:
+def threshold_of(row: RuleInfo) -> str:
     if row.threshold is None:
         return "yours"
     return row.threshold if isinstance(row.threshold, str) else f"{row.threshold:g}"
@@ -65,7 +65,7 @@ def _threshold(row: RuleInfo) -> str:
 
 RULE_COLUMNS = (
     *field_columns(RuleInfo, "code name severity"),
-    *field_columns(RuleInfo, "threshold", text=_threshold),
+    *field_columns(RuleInfo, "threshold", text=threshold_of),
     *field_columns(RuleInfo, "measure sentence source hint why silence"),
 )
 
@@ -93,9 +93,9 @@ def _explained(rule: RuleInfo) -> tuple[tuple[str, str], ...]:
     is_promoted = rule.code.startswith("MS7") and rule.severity != ERROR
     facts = (
         ("what", rule.sentence),
-        ("severity", f"{rule.severity}, or error if an error follows from it" if is_promoted else ""),
+        ("severity", f"{rule.severity}; error if it causes an error" if is_promoted else ""),
         ("why", rule.why),
-        ("threshold", f"{_threshold(rule)}: {rule.measure}"),
+        ("threshold", f"{threshold_of(rule)}: {rule.measure}"),
         ("source of the threshold", rule.source),
         ("to fix it", rule.hint),
         ("to silence it", rule.silence),

@@ -13,19 +13,17 @@ from modelscope_cli.output_files import write_text
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.run import invocation
 from modelscope_cli.report.canvas import SUFFIXES, check_figure, figure_of, save_figure, to_png
-from modelscope_cli.report.fold import fold
 from modelscope_cli.report.formats import FORMATS, to_text
 from modelscope_cli.report.page.html import shipped
 from modelscope_cli.report.page.results import page_of_run, save_folder, save_page, save_run, save_within
-from modelscope_cli.report.registry import sheet_of, view_of
+from modelscope_cli.report.registry import VIEWS, sheet_of, view_for, view_of
 from modelscope_cli.report.sheet import Column, Sheet, other_columns
 
 # Of other modules, for `records.display.report`.
-__all__ = ["save_run", "save_within", "sheet_of", "to_text", "view_of"]
+__all__ = ["save_run", "save_within", "sheet_of", "to_text", "view_for", "view_of"]
 
 _LABELS = ("name", "call", "output")  # fields that make the label of a row
 _DPI = 130  # of a saved figure
-_MOST_ROWS = 40  # rows before a table is folded
 
 
 def to_html(sheet: Sheet) -> str:
@@ -37,30 +35,17 @@ def to_html(sheet: Sheet) -> str:
         for label, text in sheet.facts
     )
     body = "".join(_body(sheet, columns))
-    n = len(sheet.rows)
-    more = f'<span class="shut">all {n:,} rows</span><span class="open">fewer rows</span>'
-    switch = f"<details><summary>{more}</summary></details>" if n > _MOST_ROWS else ""
     rows = f'<table class="rows"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     script = f"<script>(() => {{{shipped('sort.js')}{shipped('notebook.js')}}})();</script>"
-    return _box(sheet.title, f'{switch}<div class="scroll">{rows}</div>{script}', facts)
-
-
-def _box(title: str, content: str, facts: str) -> str:
-    """Return a title, what is below it as HTML, and the lines of a description list."""
-    head = f'<style>{shipped("notebook.css")}</style><p class="title">{escape(title)}</p>'
-    return f'<div class="modelscope">{head}{content}<dl class="facts">{facts}</dl></div>'
+    head = f'<style>{shipped("notebook.css")}</style><p class="title">{escape(sheet.title)}</p>'
+    below = f'{script}<dl class="facts">{facts}</dl>'
+    return f'<div class="modelscope">{head}<div class="scroll">{rows}</div>{below}</div>'
 
 
 def _body(sheet: Sheet, columns: Sequence[Column]) -> Iterator[str]:
-    """Yield the rows of the table; folded rows follow a line that describes them."""
-    folded = fold(sheet, _MOST_ROWS)
-    visible = set(folded.kept if folded else range(len(sheet.rows)))
     cells = list(zip(*(column.cells(sheet.rows) for column in columns), strict=True))
     for n, row in enumerate(sheet.rows):
-        if folded and n not in visible and n - 1 in visible:
-            after = next(place for place in folded.kept if place > n)
-            yield f'<tr class="gap"><td colspan="{len(columns)}">⋯ {escape(folded.lines[after])}</td></tr>'
-        marks = {"bad": sheet.is_bad(row), "dim": sheet.is_dim(row), "more": n not in visible}
+        marks = {"bad": sheet.is_bad(row), "dim": sheet.is_dim(row)}
         name = f' data-name="{escape(plain(str(columns[0].value(row))))}"' if sheet.is_tree else ""
         texts = (
             f"<td{name * (column is columns[0])}{_class(_kind(column, row))}>{escape(cell)}</td>"
@@ -141,9 +126,11 @@ def card_of(row: Any) -> list[tuple[str, str]]:
     return [(title, plain(text)) for title, text in cells if text]
 
 
-def card_to_html(label: str, row: Any) -> str:
-    facts = "".join(f"<dt>{escape(title)}</dt><dd>{escape(text)}</dd>" for title, text in card_of(row))
-    return _box(label or type(row).__name__, "", facts)
+def columns_of(row: Any) -> dict[str, Column]:
+    """Return the columns by key, of the tables of the command whose record the row is of."""
+    command = type(row).__module__.rpartition(".")[2]
+    known = view_for(command).columns if command in VIEWS else ()
+    return {one.key: one for one in (*other_columns(type(row), known), *reversed(known))}
 
 
 def to_page(record: Any, file: str | PathLike[str] | None) -> str:

@@ -3,23 +3,14 @@
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from modelscope_cli.records.naming import Called, counted, label_of
-from modelscope_cli.records.run import HookReport, Run
+from modelscope_cli.records.naming import counted, label_of
+from modelscope_cli.records.run import HookReport, Run, Share
 
 if TYPE_CHECKING:
-    from modelscope_cli.records.predict import Share
+    from modelscope_cli.records.featuremaps import FeatureMap
     from modelscope_cli.records.stats import BatchNormDrift, InputStats
-
-
-class NamedOutput(Called, Protocol):
-    """The attributes of a row that name its file."""
-
-    @property
-    def order(self) -> int: ...
-    @property
-    def output(self) -> str: ...
 
 
 def shortened(name: str, most: int = 34) -> str:
@@ -28,18 +19,7 @@ def shortened(name: str, most: int = 34) -> str:
     return name if len(name) <= most else f"{name[:start]}…{name[start + 1 - most :]}"
 
 
-def cut_in_the_middle(name: str, is_short: Callable[[str], bool]) -> str:
-    """Return the longest start and end of a name that satisfy `is_short`."""
-    if is_short(name):
-        return name
-    for n_kept in range(len(name) - 1, 1, -1):
-        cut = name[: (n_kept + 1) // 2] + "…" + name[len(name) - n_kept // 2 :]
-        if is_short(cut):
-            return cut
-    return "…"
-
-
-def file_stems(rows: Sequence[NamedOutput]) -> list[str]:
+def file_stems(rows: Sequence["FeatureMap"]) -> list[str]:
     """Return `012_layer2.0.conv1` for each row: call index, label, output."""
     width = max(3, len(str(max((row.order for row in rows), default=0))))
     stems = []
@@ -72,23 +52,25 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+def _scaled(value: float, base: int, most: float, units: Sequence[str]) -> tuple[float, str]:
+    """Return a value in the first unit in which it is below `most`, else in the last, and the unit."""
+    for unit in units[:-1]:
+        if abs(value) < most:
+            return value, unit
+        value /= base
+    return value, units[-1]
+
+
 def short(value: float) -> str:
     """Format `3664000000` as `3.66 G`: three digits and an SI prefix."""
-    for unit in _THOUSANDS:
-        if abs(value) < 999.5 or unit == _THOUSANDS[-1]:
-            return f"{value:.3g} {unit}".strip() if value < 999.5 else f"{value:.0f} {unit}"
-        value /= 1000
-    raise AssertionError("unreachable")
+    amount, unit = _scaled(value, 1000, 999.5, _THOUSANDS)
+    return f"{amount:.3g} {unit}".strip() if amount < 999.5 else f"{amount:.0f} {unit}"
 
 
 def memory(value: int) -> str:
     """Format bytes in binary units: `3211264` as `3.06 MiB`."""
-    amount = float(value)
-    for unit in _BYTES:
-        if amount < 1024 or unit == _BYTES[-1]:
-            return f"{amount:.0f} {unit}" if unit == _BYTES[0] else f"{amount:.2f} {unit}"
-        amount /= 1024
-    raise AssertionError("unreachable")
+    amount, unit = _scaled(value, 1024, 1024, _BYTES)
+    return f"{amount:.0f} {unit}" if unit == _BYTES[0] else f"{amount:.2f} {unit}"
 
 
 def percent(fraction: float | None) -> str:
@@ -100,7 +82,7 @@ def percent(fraction: float | None) -> str:
     return "<0.1 %" if 0 < fraction < 0.001 else f"{round(100 * fraction, 1) + 0:.1f} %"  # never -0.0
 
 
-def accuracy_words(share: "Share", n_images: int) -> str:
+def accuracy_words(share: Share, n_images: int) -> str:
     """Return an accuracy with its number of images and its confidence interval."""
     interval = f"{percent(share.low)} .. {percent(share.high)} (95 % confidence interval)"
     return f"{percent(share.value)} of {counted(n_images, 'image')}; {interval}"
@@ -203,10 +185,6 @@ def bars(counts: Sequence[int], width: int = 16) -> str:
     return "".join(_BLOCKS[round(math.log1p(n) / top * 7)] if n else " " for n in groups)
 
 
-PROVENANCE = ("folder", "at a glance", "all at a glance")
-"""Labels of facts about written files. A page leaves them out or shows them at its end."""
-
-
 def headline(run: Run, images: int, *details: str) -> str:
     """Return `resnet34 (ResNet, weights random) on 2 images, train mode, cpu`; empty details are left out."""
     where = ", ".join(filter(None, (given(run, images), *details, run.device)))
@@ -265,9 +243,7 @@ def _what_it_did(report: HookReport) -> str:
         parts.append(f"{len(report.never_fired)} of them not reached")
     if report.changed_fraction is not None:
         gap = number(report.max_abs_difference)
-        parts.append(f"{percent(report.changed_fraction)} of the values changed by at most {gap}")
+        parts.append(f"changed {percent(report.changed_fraction)} of the values by at most {gap}")
     if report.file:
         parts.append(f"wrote {report.file}")
-    if report.moved:
-        parts.append("in place (see the warning)")
     return ", ".join(parts)

@@ -21,7 +21,7 @@ def view_of(record: Shown) -> View[Any]:
     return view_for(record.command)
 
 
-_VIEWS = {
+VIEWS = {
     "ablate": ("modelscope_cli.report.ablate", "AblateView"),
     "check": ("modelscope_cli.report.check", "CheckView"),
     "diff": ("modelscope_cli.report.diff", "DiffView"),
@@ -47,6 +47,6 @@ def view_for(command: str) -> View[Any]:
     Raises:
         KeyError: the command has no table: `schema`, `demo`, `help`.
     """
-    module, name = _VIEWS[command]
+    module, name = VIEWS[command]
     view: View[Any] = getattr(import_module(module), name)()
     return view

@@ -249,7 +249,7 @@ class Layout:
             by, direction = self._order(sheet.columns)
             rows = tuple(sorted(_sorted(rows, by, direction), key=by.is_sum))
             if any(map(by.is_sum, rows)):
-                facts = (*facts, ("order", "layers that consist of other layers come last"))
+                facts = (*facts, ("order", "layers that contain others come last"))
         if self.top is not None and self.top < len(rows):
             facts = (*facts, ("shown", f"{self.top} of {len(rows):,} rows"))
         if self.sort is not None and sheet.is_tree:  # rows depend on the row before

@@ -129,7 +129,11 @@ def _hidden(sheet: Sheet, folded: Folded, width: int | None) -> str:
     n = len(sheet.rows)
     others = f", {folded.n_bad} of them marked" if folded.n_bad else ""
     is_deep = sheet.is_tree and any(getattr(row, "depth", 0) > 2 for row in sheet.rows)
-    how = f"--all shows them{', --depth 2 only blocks' * is_deep}" if width else "record.to_rows() has them"
+    how = (
+        f"--all shows them{', --depth 2 only blocks' * is_deep}"
+        if width
+        else "--all shows them, record.to_rows() has them"
+    )
     kept = "; the extremes of every column are shown" if folded.extremes else ""
     return f"{n - len(folded.kept):,} of {counted(n, 'row')} hidden{others}{kept}  ({how})"
 

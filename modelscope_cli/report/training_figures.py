@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
 from modelscope_cli.library_types import Figure
-from modelscope_cli.records.watch import TrainingFinding, WatchedLayer, WatchedParameter, labelling
+from modelscope_cli.records.watch import TrainingFinding, WatchedParameter, labelling
 from modelscope_cli.report.canvas import ACCENT, AMBER, INK, LINE, MISSING, axes_at, fitted, new_figure
 from modelscope_cli.report.layer_axis import (
     MOST_ACROSS,
@@ -19,9 +18,7 @@ from modelscope_cli.report.layer_axis import (
     room_for,
     write_names,
 )
-from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.training_panels import (
-    NUMBERS,
     HeatMap,
     Line,
     Trained,
@@ -34,7 +31,6 @@ from modelscope_cli.report.training_panels import (
     floats,
     heat_map,
     smoothed,
-    typical_sizes,
 )
 
 
@@ -180,10 +176,7 @@ def _draw_map(axes: Any, one: HeatMap, names: Sequence[Name], width: float) -> l
     title = f"{one.title}, over the steps" if is_tall else one.title
     axes.set_title(fitted(title, 1.2 * width), fontsize=9, loc="left", color=INK)
     axes.tick_params(axis="x", top=is_tall, labeltop=is_tall)
-    if names:
-        write_names(axes, names)
-    else:
-        axes.set_yticks([])
+    write_names(axes, names)
     lines, columns = (one.grid > one.most).nonzero()
     if not len(lines):
         return []
@@ -192,75 +185,25 @@ def _draw_map(axes: Any, one: HeatMap, names: Sequence[Name], width: float) -> l
     return crosses
 
 
-# Inches: the margins, the panels of means, deviations, losses and accuracies, the gaps between, a level of codes.
-_LEFT, _TOP, _LEVEL, _BOTTOM, _NARROW, _GAP, _UNDER_LOSS = 0.85, 0.5, 0.15, 0.6, 7.6, 0.12, 0.4
-_PANEL, _LOSS, _ACCURACY, _LINE, _RATES = 2.9, 1.7, 1.1, 0.17, 0.75
-_NAME, _DEPTH_KEY = 0.2, 0.14  # from a name to the next; the legend of layers
-_COLUMNS_OF_LEGEND = 4
+# Inches: a level of codes, the gap under the losses, the panels of losses and accuracies.
+_LEVEL, _UNDER_LOSS, _LOSS, _ACCURACY = 0.15, 0.55, 1.7, 1.1
 
 
 def draw_training(training: Trained, title: str, below: Sequence[HeatMap] = (), missing: str = "") -> Any:
-    """Draw mean and standard deviation of every layer and the losses over evenly spaced steps.
-
-    All layers of a deep network are maps.
+    """Draw the losses, and maps of mean and standard deviation of every layer, over evenly spaced steps.
 
     Args:
         below: further maps, in which gray means `missing`.
     """
-    draw = _draw_heats if len(training.layers) > MOST_ACROSS else _draw_lines
-    more = _height(below) if below else 0.0
-    figure: Any = draw(training, curves_of(training), title, more)
-    if below:
-        _add_maps(figure, figure.get_figheight() - more, training, below, missing)
-    return figure
-
-
-def _draw_lines(training: Trained, curves: TrainingCurves, title: str, more: float) -> Any:
-    labels = list(map(labelling(training.layers, training.parameters), training.layers))
-    head = _TOP + _LEVEL * n_levels(training.findings)
-    n_lines = 2 * len(curves.loss) + len(curves.validation) + len(curves.rates) + bool(training.findings)
-    bottom = _BOTTOM + _LINE * -(-n_lines // _COLUMNS_OF_LEGEND)
-    around = _LEFT + 1.1 + max((len(shortened(one)) for one in labels), default=0) * POINTS * 0.62 / 72
-    wide = WIDE - around if more else _NARROW
-    heights = [_PANEL, _PANEL, *([_ACCURACY] if curves.accuracy else []), _LOSS]
-    tops = [head + sum(heights[:n]) + n * _GAP for n in range(len(heights))]
-    figure = new_figure(around + wide, tops[-1] + _LOSS + bottom + more, title, is_laid_out=False)
-    panels = [axes_at(figure, _LEFT, top, wide, high) for top, high in zip(tops, heights, strict=True)]
-    mean, std, *accuracy, loss = panels
-    for number, row in enumerate(training.layers):
-        look: dict[str, Any] = {"color": _colours()(number / max(len(labels) - 1, 1)), "lw": 1.1}
-        plot_series(mean, row.series.step, row.series.mean, **look)
-        positive = [v if v > 0 else math.nan for v in floats(row.series.std)]
-        plot_series(std, row.series.step, positive, **look)
-    _scale_means(mean, training.layers)
-    std.set_yscale("log", subs=(2, 5))
-    for axes, key in ((mean, "mean"), (std, "std")):
-        axes.set_ylabel(NUMBERS[key])
-        axes.tick_params(labelbottom=False)
-    for axes in accuracy:
-        _draw_accuracy(axes, curves.accuracy)
-        axes.tick_params(labelbottom=False)
-    _limit_steps(panels, training, curves)
-    for axes in panels:
-        axes.grid(lw=0.4, alpha=0.5)
-        if axes.get_yscale() != "linear":
-            low, high = axes.get_ylim()
-            is_short = low > 0 and high < 1000 * low  # with few powers of ten
-            axes.yaxis.set_major_formatter("{x:g}")
-            axes.yaxis.set_minor_formatter("{x:g}" if is_short else "")
-            axes.tick_params(which="minor", labelsize=7)
-    _draw_loss(loss, curves, mark_steps(panels, training.findings, wide))
-    _draw_depth_key(figure, (_LEFT + wide + _RATES, head, 2 * _PANEL + _GAP), labels)
-    return figure
-
-
-def _draw_heats(training: Trained, curves: TrainingCurves, title: str, more: float) -> Any:
+    curves = curves_of(training)
     maps = [heat_map(training.layers, key) for key in ("mean", "std")]
     top = _HEAD + _LEVEL * (n_levels(training.findings) + 1)
     under_loss = _UNDER_LOSS + (_ACCURACY + _UNDER_LOSS if curves.accuracy else 0)
-    below = top + _LOSS + under_loss
-    figure = new_figure(WIDE, below + _height(maps) + more, title, is_laid_out=False)
-    panels = _add_maps(figure, below, training, maps, "not recorded, not finite, or constant")
+    at = top + _LOSS + under_loss
+    figure: Any = new_figure(
+        WIDE, at + _height(maps) + (_height(below) if below else 0.0), title, is_laid_out=False
+    )
+    panels = _add_maps(figure, at, training, maps, "not recorded, not finite, or constant")
     box = panels[0].get_position()
     loss = axes_at(figure, box.x0 * WIDE, top, box.width * WIDE, _LOSS)
     over = [loss]
@@ -268,8 +211,9 @@ def _draw_heats(training: Trained, curves: TrainingCurves, title: str, more: flo
         over.append(axes_at(figure, box.x0 * WIDE, top + _LOSS + _UNDER_LOSS, box.width * WIDE, _ACCURACY))
         _draw_accuracy(over[1], curves.accuracy)
     _limit_steps([*over, *panels], training, curves)
-    mark = mark_steps([*over, *panels], training.findings, box.width * WIDE)
-    _draw_loss(loss, curves, mark, is_beside=True)
+    _draw_loss(loss, curves, mark_steps([*over, *panels], training.findings, box.width * WIDE))
+    if below:
+        _add_maps(figure, at + _height(maps), training, below, missing)
     return figure
 
 
@@ -282,7 +226,7 @@ def _limit_steps(panels: Sequence[Any], training: Trained, curves: TrainingCurve
         whole_steps(axes)
 
 
-def _draw_loss(axes: Any, curves: TrainingCurves, mark: Any, *, is_beside: bool = False) -> None:
+def _draw_loss(axes: Any, curves: TrainingCurves, mark: Any) -> None:
     """Draw the losses, and the learning rates at the right; `mark` is a further line of the legend."""
     lines: list[Any] = []
     for line in curves.loss:
@@ -299,8 +243,7 @@ def _draw_loss(axes: Any, curves: TrainingCurves, mark: Any, *, is_beside: bool 
     axes.set_ylabel("loss")
     axes.set_xlabel("step")
     lines += [*_draw_rates(axes, curves.rates), *([mark] if mark else [])]
-    corner, n_columns = ((1.14, 1.0), 1) if is_beside else ((0.0, -0.24), _COLUMNS_OF_LEGEND)
-    axes.legend(handles=lines, bbox_to_anchor=corner, ncols=n_columns, **_BELOW)
+    axes.legend(handles=lines, bbox_to_anchor=(1.14, 1.0), **_BELOW)
 
 
 def _shade_lost(axes: Any, losses: Sequence[Line]) -> list[Any]:
@@ -346,40 +289,6 @@ def _draw_rates(axes: Any, rates: Sequence[Line]) -> list[Any]:
     right.tick_params(labelsize=7, labelcolor=AMBER)
     right.spines[["top"]].set_visible(False)
     return lines
-
-
-def _scale_means(axes: Any, rows: Sequence[WatchedLayer]) -> None:
-    """Use a symmetric log scale if some means are far beyond the typical deviation."""
-    means = [abs(v) for row in rows for v in finite(row.series.mean)]
-    usual = typical_sizes(rows)[1]
-    if means and max(means) > 10 * usual:
-        axes.set_yscale("symlog", linthresh=usual, linscale=1.2)
-        axes.axhspan(-usual, usual, color="#f0f0f0", zorder=0)
-        where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "top"}
-        axes.annotate("linear in the gray band", (0.995, usual), fontsize=7, **where)
-
-
-@lru_cache(maxsize=1)
-def _colours() -> Any:
-    """Return the colours of layers, without the palest ones, invisible on white."""
-    from matplotlib import colormaps
-    from matplotlib.colors import ListedColormap
-
-    return ListedColormap([colormaps["viridis"](i / 280) for i in range(256)])
-
-
-def _draw_depth_key(figure: Figure, place: tuple[float, float, float], labels: Sequence[str]) -> None:
-    """Draw the legend of layer colours; `place`: left edge, upper edge and height in inches."""
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
-    left, top, height = place
-    axes = axes_at(figure, left, top, _DEPTH_KEY, height)
-    key = figure.colorbar(ScalarMappable(Normalize(0, max(len(labels) - 1, 1)), _colours()), cax=axes)
-    stride = -(-len(labels) // max(int(height / _NAME), 1))
-    names = [shortened(label) for label in labels[::stride]]
-    key.set_ticks(list(range(0, len(labels), stride)), labels=names, fontsize=POINTS)
-    key.ax.invert_yaxis()
 
 
 _POINTS, _STEP = 7.5, 10  # points: the font size, and from one level of codes to the next

@@ -27,15 +27,8 @@ def _rows(evidence: Evidence, *types: str) -> list[ActivationStats]:
 def _producers(flow: tuple[CallFlow, ...]) -> Iterator[CallFlow]:
     """Yield the innermost calls that produced NaN or infinity."""
     for i, call in enumerate(flow):
-        if not call.produces:
-            continue
-        for inner in flow[i + 1 :]:
-            if inner.depth <= call.depth:
-                yield call
-                break
-            if inner.produces:
-                break
-        else:
+        end = next((n for n in range(i + 1, len(flow)) if flow[n].depth <= call.depth), len(flow))
+        if call.produces and not any(inner.produces for inner in flow[i + 1 : end]):
             yield call
 
 
@@ -176,8 +169,8 @@ def _near_zero(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: share of |x| < 1e-6; of a block, |output - input| / |input| below 0.001
     Source: the resolution of float32 is 1.2e-7: such values are almost lost when added to a signal near 1
-    Hint: check the scale of its weights, in a block those of its last layers and LayerScale, and of its input
-    Why: a signal this small is lost in rounding, and the layers after it see a constant
+    Hint: check the scale of its input and weights; in a block, those of its last layers and LayerScale
+    Why: a signal this small is lost in rounding, and the layers after it receive a constant
     """
     assert evidence.forward is not None
     idle = idle_blocks(evidence)
@@ -245,7 +238,7 @@ def _large_scores(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     words = f"the class scores have a standard deviation of {std:.3g}"
     times, row = max(steps, key=lambda step: step[0], default=(1.0, None))
     if row is not None:
-        grows = f"it grows most here, {rounded(times)} times"
+        grows = f"it grows most here, by {rounded(times)}x"
         words += f", the outputs of {label_of(rows[0])} of {rows[0].std:.3g}; {grows}"
     yield Sighting(label_of(row) if row else None, std, words)
 
@@ -272,7 +265,11 @@ def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """
     assert evidence.train is not None
     states = {norm.name: norm for norm in evidence.batch_norms}
-    less_right = _less_right(evidence)
+    cause, less_right = right_by(evidence)
+    less_right *= cause == "norms"
+    if less_right and evidence.train.code:
+        rest = f"the code of {some(evidence.train.code)} reads self.training"
+        less_right += f": update them with the rest of the model in eval mode, as {rest}"
     unfit = []
     gaps = [(max(row.mean_gap, _spread(row.var_ratio)), row) for row in evidence.train.batch_norm]
     for value, row in gaps:
@@ -288,10 +285,10 @@ def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     if unfit:
         first, *others = dict.fromkeys(row.name for row in unfit)
         state, row = states[first], unfit[0]
-        words = "its running statistics do not fit these images"
+        words = "its running statistics do not match these images"
         if state.start_share > _MOSTLY_INITIAL and row.momentum:
             covered = percent(1 - (1 - row.momentum) ** state.batches, 1)
-            words += f": momentum {row.momentum:g} x {state.batches} batches covers {covered} of the way"
+            words += f": {state.batches} batches at momentum {row.momentum:g} replace only {covered} of them"
         times = f"{rounded(row.var_ratio_min)}x to {rounded(row.var_ratio_max)}x"
         also = f"; also {some(others)}" if others else ""
         words += f"; the batch variance is {times} the running variance{also}{less_right}"
@@ -304,18 +301,32 @@ def _spread(ratio: float) -> float:
 
 _MOSTLY_INITIAL = 0.5  # share of the initial values in running statistics
 _SOME_DRIFT = 0.2
+
+
 _FEWER_RIGHT = 0.2
 
 
-def _less_right(evidence: Evidence) -> str:
-    """Return in words by how much running statistics reduce the accuracy, beyond what chance explains."""
-    train = evidence.train.right if evidence.train else None
-    if train is None or evidence.accuracy is None:
-        return ""
-    of_eval = evidence.accuracy.right
-    if train.low <= of_eval.high or train.value - of_eval.value < _FEWER_RIGHT:
-        return ""
-    return f"; accuracy {percent(of_eval.value, 1)} in eval mode, {percent(train.value, 1)} in train mode"
+def right_by(evidence: Evidence) -> tuple[str, str]:
+    """Return what makes predictions right in train mode, and the accuracies in words; empty where nothing does.
+
+    It is the first of `code` and `norms` that alone gives the accuracy of train mode, else `all`: by more
+    than in eval mode, beyond what chance explains.
+    """
+    train, accuracy = evidence.train, evidence.accuracy
+    if train is None or accuracy is None:
+        return "", ""
+    trials = {
+        "code": (train.code_right, "only this code"),
+        "norms": (train.norms_right, "the norms"),
+        "all": (train.right, "the whole model"),
+    }
+    for cause, (right, what) in trials.items():
+        if right is None or (train.right is not None and train.right.is_above(right)):
+            continue
+        if right.is_above(accuracy.right) and right.value - accuracy.right.value >= _FEWER_RIGHT:
+            values = percent(accuracy.right.value, 1), percent(right.value, 1)
+            return cause, f"; accuracy {values[0]} in eval mode, {values[1]} with {what} in train mode"
+    return "", ""
 
 
 _FOREIGN = 100  # square of the inputs of a batch norm
@@ -329,9 +340,7 @@ def _no_statistics_to_judge(evidence: Evidence, threshold: float) -> str | None:
     assert evidence.forward is not None
     if not evidence.forward.is_finite:
         return "forward values are not finite"
-    unused = (
-        None if evidence.forward.norms else "no torch.nn batch norm normalises by running statistics here"
-    )
+    unused = None if evidence.forward.norms else "no torch.nn batch norm uses running statistics here"
     return unused or unused_statistics(evidence)
 
 
@@ -376,8 +385,8 @@ def _foreign(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         its variance
     Source: Markov's inequality: at most 1 in 100 training inputs exceeds 100. Our measurement: 0.03 to 2 in 26
         trained networks, 0.005 to 11 on noise
-    Hint: modelscope stats MODEL IMAGE... --mode train   shows the largest gap; save weights and buffers of one
-        model together, or update the statistics on training images
+    Hint: modelscope stats MODEL IMAGE... --mode train   shows the largest gap; save the weights and buffers of
+        the same model together, or update the statistics on training images
     Why: the norm outputs values on a different scale than the layers after it were trained on
     """
     far = foreign_inputs(evidence, threshold)
@@ -409,8 +418,8 @@ def _is_trained(evidence: Evidence) -> bool:
 
 @rule("MS209", "norm-as-made", ERROR, 0, needs=FORWARD, excuse=_no_trained_norm)
 def _as_made(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """A norm has its initial statistics, or its initial scale and shift, although the model is trained or loaded;
-    or the file lacks weights of any layer.
+    """A norm of a trained or loaded model still has its initial statistics, or its initial scale and shift; or the
+    file lacks the weights of a layer.
 
     Measure: norms that run with their initial values, or layers whose weights the file lacks
     Source: torch.nn.BatchNorm2d, track_running_stats: each batch in train mode updates them; torch.optim.SGD: each
@@ -441,5 +450,5 @@ def _as_made(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         if _is_trained(evidence):
             yield Sighting(name, len(found), f"{words}, although the model is trained{more}")
         else:
-            message = f"{words}{more}: the weights of the file were never trained, or were saved before"
+            message = f"{words}{more}: the weights of the file are untrained, or were saved before training"
             yield Sighting(name, len(found), message, WARNING)

@@ -45,20 +45,11 @@ class CheckBaseline(NamedTuple):
 
 
 def render_baseline(known: Iterable[KnownFinding], model: str | None = None) -> str:
-    """Return the file: sorted, one finding per line, for short diffs."""
-    rows = [
+    """Return the file: sorted lines, one finding per line, for short diffs."""
+    rows = sorted(
         json.dumps({"code": entry.code, "layer": entry.layer, "value": entry.value}, ensure_ascii=False)
-        for entry in sorted(
-            known,
-            key=lambda one: (
-                one.code,
-                one.layer is not None,
-                one.layer or "",
-                one.value is not None,
-                one.value or 0.0,
-            ),
-        )
-    ]
+        for entry in known
+    )
     findings = "".join(f"\n    {row}," for row in rows).rstrip(",") + ("\n  " if rows else "")
     of = f'\n  "model": {json.dumps(model)},' if model else ""
     return plain_json(f'{{\n  "schema": "{_FAMILY}{_VERSION}",{of}\n  "findings": [{findings}]\n}}') + "\n"
@@ -93,7 +84,7 @@ class _StrangeEntryError(ValueError):
 def _checked(one: KnownFinding) -> KnownFinding:
     """Return a valid entry: NaN or a value beyond the maximum would excuse any later value."""
     if not isinstance(one.code, str) or not isinstance(one.layer, str | None):
-        raise _StrangeEntryError(f"{one.code!r} of {one.layer!r} does not name a rule and a layer")
+        raise _StrangeEntryError(f"an entry has {one.code!r} and {one.layer!r} as rule and layer")
     # The finding that counts the unlisted ones has no layer and is not in the unit of the rule.
     most = next((rule.most for rule in EVERY_RULE if rule.code == one.code and one.layer), math.inf)
     is_number = type(one.value) in (int, float) and 0 <= one.value <= min(most, sys.float_info.max)  # type: ignore[operator]

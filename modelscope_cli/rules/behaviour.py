@@ -6,7 +6,7 @@ from modelscope_cli.records.check import Accuracy
 from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.naming import ENOUGH_ALIKE, counted, label_of, percent, rounded, some
-from modelscope_cli.rules.activations import FORWARD, foreign_inputs, unused_statistics
+from modelscope_cli.rules.activations import FORWARD, foreign_inputs, right_by, unused_statistics
 from modelscope_cli.rules.rule import Sighting, rule
 
 
@@ -20,11 +20,8 @@ def _no_output_to_judge(evidence: Evidence, threshold: float) -> str | None:
     assert evidence.settled is not None
     if not evidence.settled.is_finite:
         return "forward values are not finite"
-    return (
-        "the output is not one row per image, or all images are the same"
-        if evidence.settled.output_spread is None
-        else None
-    )
+    is_known = evidence.settled.output_spread is not None
+    return None if is_known else "the output is not one row per image, or all images are the same"
 
 
 def _no_classes(evidence: Evidence) -> str | None:
@@ -34,11 +31,11 @@ def _no_classes(evidence: Evidence) -> str | None:
     if evidence.forward.output_spread == 0:
         return "the output is bit-identical for all images"
     if evidence.forward.answers is None:
-        return "the output is not scores of classes"
+        return "the output is not class scores"
     if not evidence.is_real:
         return "noise has no class: give images"
     if evidence.only_class is not None:
-        return f"all images are of one class, '{evidence.only_class}', by their folder"
+        return f"all images are of the same class, '{evidence.only_class}', by their folder"
     return None
 
 
@@ -100,7 +97,7 @@ def _collapse(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         message = f"class {answers[0]} is predicted for all {len(answers)} images"
         far = foreign_inputs(evidence, _UNLIKE_TRAINING)
         if far:
-            message += f", and the inputs of {label_of(far[0][0])} are unlike its running statistics"
+            message += f", and the inputs of {label_of(far[0][0])} do not match its running statistics"
         yield Sighting(None, len(answers), message, ERROR if far else None)
 
 
@@ -141,7 +138,9 @@ def _constant(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     assert evidence.settled is not None
     spread = evidence.settled.output_spread
     if spread is not None and spread <= threshold:
-        yield Sighting(None, spread, "the output is bit-identical for different images")
+        ends = [(one.type, one.min, one.max) for one in evidence.settled.activations[-1:]]
+        why = "; the softmax is saturated: one class has the probability 1" * (ends == [("Softmax", 0, 1)])
+        yield Sighting(None, spread, f"the output is bit-identical for different images{why}")
 
 
 @rule(
@@ -155,15 +154,26 @@ def _constant(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 def _disagreement(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The train-mode output is very different from the eval-mode output.
 
-    Measure: |train - eval| / |eval| of the output
+    Measure: |train - eval| / |eval| of the output; or accuracy that is lower in eval mode, and returns once the
+        modules whose code reads self.training run in train mode
     Source: our measurement: at most 0.7 for the trained sample networks, 1.7 for torchvision networks with dropout
     Hint: check the code that reads self.training, and batch norm: modelscope stats MODEL --mode train --json
     Why: a deployed model runs in eval mode, and then does not compute what was trained
     """
-    gap = evidence.train.output_gap if evidence.train else None
-    if gap is not None and gap > threshold:
+    train = evidence.train
+    assert train is not None
+    gap = train.output_gap
+    cause, words = right_by(evidence)
+    told = {
+        "code": f"the code of {some(train.code)} reads self.training",
+        "all": "the output differs in train mode; neither the norms nor the code alone explains it",
+    }
+    if cause in told:
+        yield Sighting(None, gap, told[cause] + words, ERROR)
+    elif not cause and gap is not None and gap > threshold:
+        times = rounded(gap)
         yield Sighting(
-            None, gap, f"the train-mode output differs from the eval-mode output by {rounded(gap)}x its norm"
+            None, gap, f"the train-mode output differs from the eval-mode output by {times}x its norm"
         )
 
 
@@ -181,18 +191,17 @@ def _accuracy(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """
     assert evidence.accuracy is not None
     value = evidence.accuracy.right.value
-    if value < threshold:
-        message = f"{_in_words(evidence.accuracy)}, {percent(threshold, 1)} required"
-        yield Sighting(None, value, message)
+    message = f"{_in_words(evidence.accuracy)}, {percent(threshold, 1)} required"
+    yield Sighting(None, value, message, is_met=value >= threshold)
 
 
 @rule("MS605", "chance-accuracy", WARNING, 0.5, needs=_ACCURACY, excuse=_unclear_accuracy)
 def _chance(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The model is no more accurate than always predicting the most frequent class.
 
-    Measure: lower end of the 95 % interval of the errors, relative to always predicting the most frequent class, if
-        its upper end is 1 or more
-    Source: our reasoning: if the interval also includes half of these errors, there are too few images to tell
+    Measure: lower end of the 95 % interval of the error rate, relative to always predicting the most frequent
+        class; the upper end is at least 1
+    Source: our reasoning: if the interval also includes half of that error rate, there are too few images to tell
     Hint: modelscope predict MODEL FOLDER --truth folders   shows each class; check the checkpoint, the order of the
         labels and the preprocessing
     Why: the model has learnt nothing that helps here, or its weights, labels or images are not those it was trained

@@ -1,6 +1,9 @@
 """MS8xx: the images of a data set, whatever model they are for."""
 
+import os
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from modelscope_cli.records.check import CopyGroup, DatasetEvidence
@@ -52,7 +55,7 @@ def _unreadable(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """Images cannot be decoded.
 
     Measure: images with one kind of damage
-    Source: Pillow in strict mode: the whole file has to be there
+    Source: Pillow in strict mode: the file must be complete
     Hint: remove them from the folder, or download them again
     Why: every run stops at them, or continues with fewer images than you think
     """
@@ -63,26 +66,36 @@ def _unreadable(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             yield Sighting(kind.names[0], kind.count, f"{files} {kind.kind}: {named}")
 
 
-def _copies(groups: Iterable[CopyGroup], threshold: float) -> Iterator[Sighting]:
-    return _told([_of(group, n) for group in groups if (n := len(group.images) - 1) > threshold])
+def _copies(groups: Iterable[CopyGroup], threshold: float, folders: Sequence[str] = ()) -> Iterator[Sighting]:
+    """Return the sightings of copies; those in several of `folders` are told with their names."""
+    found = []
+    for group in groups:
+        around = [one for one in folders if any(Path(name).is_relative_to(one) for name in group.images)]
+        found.append(_of(group, len(group.images) - 1, f"in {some(around)}: " if len(around) > 1 else ""))
+    return _told([one for one in found if (one.value or 0) > threshold])
 
 
 def _of(group: CopyGroup, value: float, where: str = "") -> Sighting:
     """Return the sighting of a group of copies, at its first image."""
-    return Sighting(group.images[0], value, f"{where}{group.how} as {some(group.images[1:])}")
+    return Sighting(group.images[0], value, f"{where}the same pixels as {some(group.images[1:])}")
 
 
 def _not_held_against(evidence: Evidence, threshold: Any) -> str | None:
-    if not _data(evidence).report.against:
+    report = _data(evidence).report
+    if not report.against and len(report.folders) > 1 and all(map(os.path.isdir, report.folders)):
+        first, *others = map(shlex.quote, report.folders)
+        compared = " ".join(["modelscope check", first, *(f"--against {other}" for other in others)])
+        return f"{some(report.folders)} are taken as one data set; to compare them: {compared}"
+    if not report.against:
         return "there is only one data set: --against names another"
     return None if all(_data(evidence).readable) else _NOTHING_READ
 
 
 @rule("MS805", "conflicting-labels", ERROR, 1, needs=_NEEDS, excuse=_without_labels)
 def _conflict(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """Copies of one image are in the folders of different classes.
+    """Copies of the same image are in the folders of different classes.
 
-    Measure: classes that one image is in
+    Measure: classes that contain the same image
     Source: our reasoning: if an image has one class, at most one folder can be right
     Hint: keep the copy in the right class, and remove the others
     Why: the model is trained on two labels for one image, and at least one of them is wrong
@@ -93,7 +106,7 @@ def _conflict(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 @rule("MS811", "missing-class", WARNING, 0, needs=_NEEDS, excuse=_without_classes)
 def _missing_classes(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """A class has no image: its folder is empty, or only the other data set has the class.
+    """A class has no image: its folder is empty, or the class is only in the other data set.
 
     Measure: images of the class in the other data set; an empty folder is an error, whatever the threshold
     Source: certain: the folders of the classes are compared; torchvision.datasets.ImageFolder refuses empty ones
@@ -113,23 +126,38 @@ def _missing_classes(evidence: Evidence, threshold: float) -> Iterator[Sighting]
 
 @rule("MS802", "identical-images", WARNING, 0, needs=_NEEDS, yields_to=("MS805",), excuse=_nothing_read)
 def _identical(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """An image occurs several times, with identical bytes or identical pixels.
+    """An image occurs several times, with identical pixels.
 
-    Measure: copies of one image beyond the first
-    Source: SHA-256 of the files and of the decoded pixels
+    Measure: copies of the same image beyond the first
+    Source: SHA-256 of the decoded pixels
     Hint: keep one of each group, unless the repetition is intended
     Why: they count twice in training and in every metric, and one of them may have another label
     """
-    return _copies(_data(evidence).report.identical, threshold)
+    report = _data(evidence).report
+    return _copies(report.identical, threshold, () if report.against else report.folders)
 
 
 @rule("MS804", "leak", ERROR, 0, needs=_NEEDS, yields_to=("MS805",), excuse=_not_held_against)
 def _leaked(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """Images of one data set are also in the other.
 
-    Measure: copies of one image beyond the first
+    Measure: copies of the same image beyond the first
     Source: the same as for MS802
     Hint: remove them from one of the two; accuracy on them only measures memorisation
     Why: accuracy on training images does not measure accuracy on new images
     """
     return _copies(_data(evidence).report.leaks, threshold)
+
+
+@rule("MS812", "one-colour", WARNING, 0, needs=_NEEDS, excuse=_nothing_read)
+def _one_colour(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """All pixels of an image have the same colour, as in a black one.
+
+    Measure: images of one colour
+    Source: certain: in each channel, the smallest value equals the largest
+    Hint: look at the image; remove it unless it is intended
+    Why: it shows nothing, and may come from a failed capture or conversion
+    """
+    return _told(
+        [Sighting(name, 1, "all pixels are the same") for name in _data(evidence).one_colour if threshold < 1]
+    )

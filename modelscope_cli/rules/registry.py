@@ -72,10 +72,11 @@ EVERY = tuple(sorted((*EVERY_RULE, *training.RULES), key=lambda rule: rule.code)
 
 
 def list_rules(*which: str) -> RuleList:
-    """Return the rules with their thresholds, where those come from, and what to do.
+    """Return the rules with their thresholds, the sources of these, and what to do.
 
     Args:
-        which: a code, a name, or the beginning of a code: MS705, dead-channels, MS7. In Python, none is every rule.
+        which: a code, a name, or the beginning of a code: MS705, dead-channels, MS7. In Python, without any, all
+            rules.
 
     Raises:
         UsageError: one of them means nothing; names the nearest (exit 2 on the command line).

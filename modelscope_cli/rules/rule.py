@@ -35,7 +35,12 @@ _BYTES = {
 }
 _UNIT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])(I(?=B|$))?")
 AnyRule = TypeVar("AnyRule", bound="ListedRule")
-_EXAMPLES = {"number": "0.5", "count": "25M", "bytes": "500MB", "shape": "1,1000"}
+_KINDS = {  # of thresholds: in words, with an example
+    "number": ("a number", "0.5"),
+    "count": ("a count", "25M"),
+    "bytes": ("an amount of memory", "500MB"),
+    "shape": ("a shape", "1,1000"),
+}
 
 
 def read_threshold(typed: object, kind: str, option: str, most: float = math.inf) -> float | str:
@@ -48,20 +53,16 @@ def read_threshold(typed: object, kind: str, option: str, most: float = math.inf
     """
     text = ",".join(map(str, typed)) if isinstance(typed, list) else str(typed).strip()
     value = _shape(text) if kind == "shape" else _number(text, kind)
+    words, example = _KINDS[kind]
     if value is None or isinstance(typed, bool):
-        words = {
-            "number": "a number",
-            "count": "a count",
-            "bytes": "an amount of memory",
-            "shape": "a shape",
-        }[kind]
-        started = _UNIT.match(text.upper()) if kind == "bytes" else None
-        meant = f"{started[1]}{started[2]}{'i' if started[3] else ''}B" if started else _EXAMPLES[kind]
+        started = _UNIT.match(text.upper()) if kind in ("count", "bytes") else None
+        bytes_ = ("iB" if started and started[3] else "B") * (kind == "bytes")
+        meant = f"{started[1]}{started[2]}{bytes_}" if started else example
         raise UsageError(f"'{option}{text}' is not {words}", f"{option}{meant}")
     if isinstance(value, float) and value > most:
         message = f"'{option}{text}' is above {most:g}, the largest possible value"
         percent = most == 1 and value <= 100
-        raise UsageError(message, f"{option}{f'{value / 100:g}' if percent else _EXAMPLES[kind]}")
+        raise UsageError(message, f"{option}{f'{value / 100:g}' if percent else example}")
     return value
 
 
@@ -104,6 +105,7 @@ class Sighting:
     value: float | None
     message: str  # the observation, in words
     severity: str | None = None  # if other than the rule's
+    is_met: bool = False  # whether a budget is met: not a finding
     is_rest: bool = False  # whether it summarises `value` more places beyond the threshold
 
 
@@ -219,7 +221,8 @@ def judge(
         if reason is not None:
             infos.append(replace(info, judged=False, reason=reason))
             continue
-        infos.append(info)
+        places = [*rule.judge(evidence, threshold)]
+        infos.append(replace(info, measured=next((one.message for one in places if one.is_met), None)))
         findings += [
             Finding(
                 code=rule.code,
@@ -231,7 +234,8 @@ def judge(
                 message=place.message,
                 hint=rule.hint.replace("LAYER", shlex.quote(place.layer or "LAYER")),
             )
-            for place in rule.judge(evidence, threshold)
+            for place in places
+            if not place.is_met
         ]
     by_code = {rule.code: rule for rule in rules}
     errors = [one for one in findings if one.severity == ERROR]

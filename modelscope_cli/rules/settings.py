@@ -12,7 +12,7 @@ from typing import Any
 
 from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.paths import project_file
-from modelscope_cli.records.findings import ERROR, SEVERITIES
+from modelscope_cli.records.findings import ERROR, NEVER, SEVERITIES
 from modelscope_cli.rules.registry import EVERY_RULE, RULES, choose_rules, find_rule
 from modelscope_cli.rules.rule import Rule, read_threshold
 
@@ -102,7 +102,7 @@ def _split(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _severity(value: object, option: str) -> str:
-    if value not in SEVERITIES:
+    if value not in (*SEVERITIES, NEVER):
         meant = "warning" if str(value).lower().startswith("warn") else ERROR
         meant = f'"{meant}"' if option.endswith("= ") else meant  # in TOML
         raise UsageError(f"'{option}{value}' is not a severity", f"{option}{meant}")

@@ -78,9 +78,10 @@ def _never_trained(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 def _over(threshold: float, value: int | None, kind: str, what: str) -> Iterator[Sighting]:
     assert value is not None
-    if value > threshold:
-        allowed = f"{write_threshold(threshold, kind)} allowed"
-        yield Sighting(None, value, f"{write_threshold(value, kind)} {what}, {allowed}")
+    found, allowed = (write_threshold(one, kind) for one in (value, threshold))
+    if found == allowed:
+        found, allowed = f"{value:,}", f"{threshold:,.0f}"
+    yield Sighting(None, value, f"{found} {what}, {allowed} allowed", is_met=value <= threshold)
 
 
 def _totals(evidence: Evidence) -> SummaryTotals:
@@ -95,7 +96,7 @@ def _params(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Measure: parameters
     Source: set by you; counted as in modelscope summary
     Hint: modelscope summary MODEL --sort params   shows the largest layers first
-    Why: you set this limit: a larger model no longer fits on the target device
+    Why: you set this limit: the target device may have no room for a larger model
     """
     return _over(threshold, _totals(evidence).params, "count", "parameters")
 
@@ -108,8 +109,8 @@ def _macs(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: multiply-adds
     Source: set by you; counted as in modelscope summary
-    Hint: modelscope summary MODEL --sort macs   shows the costliest layers first
-    Why: you set this limit: a more expensive model is too slow on the target device
+    Hint: modelscope summary MODEL --batch 1 --sort macs   shows the costliest first
+    Why: you set this limit: a more expensive model is too slow for the device
     """
     return _over(threshold, _totals(evidence).macs, "count", "multiply-adds")
 

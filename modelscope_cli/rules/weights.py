@@ -5,7 +5,7 @@ from typing import Any
 
 from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.findings import ERROR, WARNING
-from modelscope_cli.records.naming import some
+from modelscope_cli.records.naming import counted, some
 from modelscope_cli.rules.rule import Sighting, rule
 
 
@@ -65,7 +65,7 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         n = tensor.nan_count + tensor.inf_count
         if n > threshold:
             kinds = _each({"NaN": tensor.nan_count, "infinite": tensor.inf_count})
-            yield Sighting(tensor.layer or None, n, f"{tensor.name}: {kinds} of {tensor.numel} values")
+            yield Sighting(tensor.layer or None, n, f"{kinds} of {tensor.numel} values of {tensor.name}")
 
 
 @rule("MS102", "running-variance", ERROR, 0, needs=frozenset({"batch_norms"}))
@@ -75,7 +75,7 @@ def _running_variance(evidence: Evidence, threshold: float) -> Iterator[Sighting
     Measure: channels of one batch norm whose running variance is 0 or less
     Source: torch.nn.BatchNorm2d: divides by sqrt(variance + eps), eps = 1e-5: NaN below -eps, 316 times larger at 0
     Hint: the channel was constant, or the file is damaged: recompute the statistics, or remove the channel
-    Why: the layer divides by almost zero, or takes the root of a negative number: its channel explodes or is NaN
+    Why: the layer divides by almost zero or takes the square root of a negative one: its channel explodes or is NaN
     """
     for norm in evidence.batch_norms:
         n = norm.negative + norm.zero
@@ -111,3 +111,5 @@ def _input(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         elif min(batch.rms, evidence.first_rms or 0.0) > threshold:
             figures = f"mean {batch.mean:.3g}, standard deviation {batch.std:.3g}"
             yield Sighting(None, batch.rms, f"{which} has {figures}, from {batch.min:.3g} to {batch.max:.3g}")
+    if (n := evidence.flat_images) and evidence.is_real and evidence.inputs[0].min != evidence.inputs[0].max:
+        yield Sighting(None, n, f"one colour in {counted(n, 'image')}, as in a black one: nothing to see")

@@ -48,6 +48,10 @@ def run(argv: list[str]) -> int:
     _console.begin(tuple(argv))
     try:
         return _run(argv)
+    except (KeyboardInterrupt, Terminated) as signal:
+        number = signal.code if isinstance(signal, Terminated) else INTERRUPTED
+        _console.stopped("interrupted" if number == INTERRUPTED else "terminated")
+        return number
     except Exception as error:  # raised while another one was handled
         return _failed(error) if isinstance(error, ModelscopeError) else _crashed(error)
     finally:
@@ -82,10 +86,6 @@ def _run(argv: list[str]) -> int:
         return code if isinstance(code, int) else 0
     except ModelscopeError as error:
         return _failed(error)
-    except (KeyboardInterrupt, Terminated) as signal:
-        number = signal.code if isinstance(signal, Terminated) else INTERRUPTED
-        _console.stopped("interrupted" if number == INTERRUPTED else "terminated")
-        return number
     except SystemExit as left:
         return _left(left)
     except BrokenPipeError:
@@ -94,6 +94,7 @@ def _run(argv: list[str]) -> int:
         # Without errno it does not come from the system but from a library that may have been called wrongly.
         return _crashed(error) if error.errno is None else _failed(_unusable(error))
     except Exception as error:
+        interrupts.obey()  # Python itself raises RuntimeError in place of what a signal raised in `__set_name__`
         if (failed := failed_device(error)) is not None:
             return _failed(CannotRunError(*failed))
         # Typer vendors Click's exceptions and does not export them.

@@ -187,7 +187,7 @@ def stopped(word: str, *, is_partial: bool = False) -> None:
         lost = "the output is incomplete" if settings.has_output else "nothing was saved"
         say(f"{word}{at}: {lost}; run the same command again to start from the beginning")
         if "images" in at and "--resume" in options_of(argv[0]) and "--doctor" not in argv:
-            hint(f"modelscope {shlex.join(argv)} --out DIR   stores finished images, for --resume")
+            hint(f"modelscope {shlex.join(argv)} --out DIR   can be continued with --resume")
 
 
 def show_traceback(error: BaseException) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError, quoted, with_nearest
-from modelscope_cli.models.weights_file import is_model_file
+from modelscope_cli.models.weights_file import is_model_file, is_script, is_weights_file
 from modelscope_cli.records.naming import with_article
 from modelscope_cli.shell.misnamed import has_name_of_image
 from modelscope_cli.shell.named_model import names_model
@@ -85,9 +85,6 @@ def _refuse_loose(argv: Sequence[str], at: int, one: Parameter) -> None:
             is_off = value in ("0", "false", "no", "off")
             kept = [name for name in one.names if name.startswith("--no-")] if is_off else [word]
             raise UsageError(message, _line([*before, *kept, *after]))
-        if f"{word}-weights" in options_of(argv[0]) and _is_loose(value, _WORD):
-            file = str(Path(value).with_suffix(".safetensors"))
-            raise UsageError(message, _line([*before, f"{word}-weights", file, *after]))
         return
     mark = "," if "=" in value else one.mark
     kind = _ANY if mark == "=" else _NAME if value.isidentifier() or not value[-1:].isdigit() else _NUMBER
@@ -180,6 +177,7 @@ def _without(option: str, argv: Sequence[str]) -> str:
     if after and not values and (is_value or _is_loose(after[0], _WORD)):
         values = [after[0]]
     about = f"it is an option of {', '.join(owners)}" if owners else f"see modelscope {argv[0]} --help"
+    about = f"{argv[0]} saves nothing without --out" if option == "--no-save" else about
     return f"{_line([*argv[:at], *argv[at + 1 + len(values) :]])}   {about}"
 
 
@@ -256,13 +254,26 @@ def filled_in(hint: str, argv: Sequence[str], message: str) -> str:
         return f"ls {shlex.quote(os.path.dirname(near) or '.')}"  # it would be compared with itself
     if argv and argv[0] in COMMANDS and message and (whole := _whole(hint, argv, message)):
         return whole
-    before, dots, after = hint.partition(" ...")
-    words = before.split()
-    if not dots or words[:1] != ["modelscope"] or not argv:
+    pasted, gap, about = hint.partition("   ")
+    before, dots, after = pasted.partition(" ...")
+    words = shlex.split(before) if before.startswith("modelscope") else []
+    command, *named = words[1:] or argv[:1] or [""]
+    is_filled = bool(dots) or (argv[:1] and argv[0] in COMMANDS and {*named} & {*argv})
+    if not words or command not in COMMANDS or not is_filled:
         return hint
-    command = words[1] if len(words) > 1 else argv[0]
-    rest = list(argv[1:]) if command == argv[0] else list(_known_to(command, argv, message))
-    return shlex.join(["modelscope", command, *words[2:], *rest]) + after
+    known = _parts(argv) if dots and command == argv[0] else _lacking([command, *named], argv, message)
+    kept = (
+        known if dots else (part for part in known if part[0] and part[0].name in _settings_of(named, argv))
+    )
+    return _line([command, *named, *_joined(command, kept)[1:]]) + after + gap + about
+
+
+def _settings_of(named: Sequence[str], argv: Sequence[str]) -> set[str]:
+    """Return the options that say what is meant by files and models: entries, and how a model is built."""
+    names = {"model_arg", "num_classes", "weights"} if any(map(names_model, named)) else set()
+    files = [word for word in named if is_weights_file(word) and not is_script(word)]
+    is_of_one = "--b-key" in argv and len(files) < 2  # of A, or of B
+    return names | {"key", "b_key"} if files and not is_of_one else names
 
 
 def _with_spaces(argv: Sequence[str]) -> str | None:
@@ -296,6 +307,7 @@ def _whole(hint: str, argv: Sequence[str], message: str) -> str | None:
         line = _with_options(said, argv, message) if said and said[0].startswith("--") else None
     if line is None or len(whole := _line(line)) > _LONGEST:
         return None
+    others = [filled_in(other, argv, message) if " ..." in other else other for other in others]
     about = "; ".join(filter(None, [*(f"or {other}" for other in others), about]))
     return f"{whole}   {about}".rstrip()
 
@@ -355,7 +367,8 @@ def _with_options(said: Sequence[str], argv: Sequence[str], message: str) -> lis
             continue
         # Of several with a KEY those of the same one, or of the message.
         if one is not None and one.name in values:
-            is_single = not one.is_repeatable or (names.count(one.name) == 1 and "=" not in value)
+            n_new = sum(other is one for other, _ in new)
+            is_single = not one.is_repeatable or (names.count(one.name) == n_new and "=" not in value)
             is_old = is_single or (one.name, key) in keys or value in message or f"'{key}'" in message
         at = len(kept) if is_old and at is None else at
         kept += [(one, words)] * (not is_old)
@@ -374,8 +387,9 @@ def _with_other_items(new: _Part, parts: Sequence[_Part], message: str) -> _Part
     items = [item.strip() for item in typed.split(",")]
     if not {*wrong} & {*items}:
         return new
-    right = next((item for item in value.split(",") if item not in items), value)
-    return one, [words[0], ",".join(dict.fromkeys(right if item in wrong else item for item in items))]
+    right = next((item for item in value.split(",") if item not in items), "")  # the others are enough
+    kept = dict.fromkeys(right if item in wrong else item for item in items)
+    return one, [words[0], ",".join(filter(None, kept))]
 
 
 def _is_input(one: Parameter | None, word: str, is_first: bool) -> bool:
@@ -401,18 +415,16 @@ def with_typed(hint: str, argv: Sequence[str], has_images: bool) -> str:
 
     def line(match: re.Match[str]) -> str:
         command, options = match["command"], shlex.split(match["options"])
-        names = {one.name for one, _ in _parts([command, *options]) if one is not None}
-        known = list(_known_to(command, argv, ""))
-        kept = [words for one, words in _parts([command, *known]) if one is None or one.name not in names]
         images = "" if has_images else match["images"] or ""
         after = f" {shlex.join(options)}" if options else ""
-        return _line([command, *(word for words in kept for word in words)]) + images + after
+        return _line(_joined(command, _lacking([command, *options], argv, ""))) + images + after
 
     return _ADVICE.sub(line, hint)
 
 
-def _known_to(command: str, argv: Sequence[str], message: str) -> Iterator[str]:
-    """Yield the words that another command accepts: arguments, and options that both have."""
+def _lacking(line: Sequence[str], argv: Sequence[str], message: str) -> Iterator[_Part]:
+    """Yield what another command accepts and `line` lacks: arguments, and options that both have."""
+    command, names = line[0], {one.name for one, _ in _parts(line) if one is not None}
     target_options = options_of(command)
     arguments = [one for one in parameters_of(command).values() if one.is_argument]
     n_arguments = len(arguments) - bool({"--model", "-m"} & {*argv})
@@ -422,14 +434,15 @@ def _known_to(command: str, argv: Sequence[str], message: str) -> Iterator[str]:
         if option is None:
             n_arguments -= 1
             if n_arguments >= 0:
-                yield words[0]
+                yield None, words[:1]
             continue
         value = _value(words) if option.takes_value else ""
         is_wrong = f"'{value}'" in message or (value and f" {value}'" in message)
         there = target_options.get(option.spellings[0])
         is_wanted = message or (there and there.panel == option.panel != "Output")
-        if there and is_wanted and (option.name == "model" or not is_wrong):
-            yield from words
+        is_right = option.name == "model" or not is_wrong
+        if there and there.name not in names and is_wanted and is_right:
+            yield there, words
 
 
 def refuse_launcher(argv: Sequence[str], script: str, arguments: Sequence[str]) -> None:

@@ -62,8 +62,7 @@ def take_model(
             raise UsageError(f"'{model}' and '--model {named}' both name a model", hint)
         second = next(filter(names_model, words), None)
         if second is not None:
-            both = shlex.join([model, second])
-            hint = f"leave out {shlex.quote(second)} or modelscope diff {both}"
+            hint = f"leave out {shlex.quote(second)} or modelscope diff ..."
             raise UsageError(f"'{model}' and '{second}' both name a model", hint)
         refuse_misplaced(words)
         return model, words

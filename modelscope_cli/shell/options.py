@@ -16,7 +16,6 @@ from modelscope_cli.inputs.grammar import files_of
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.request import ModelRequest
-from modelscope_cli.records.keywords import OUTPUT_KINDS
 from modelscope_cli.records.naming import LAST_SEED
 from modelscope_cli.shell import completion, console
 from modelscope_cli.shell.named_model import names_learner, names_model, take_model
@@ -68,10 +67,9 @@ OutputKind = Annotated[
     typer.Option(
         metavar="KIND[:OUTPUT]",
         rich_help_panel="Model",
-        help="How to read the output: auto (by the model, then by names, then by shapes), classes, "
-        "labels (several classes or none), segmentation, depth (one value per pixel), detection, or embedding; "
-        "and which of several, by name or number: auto:1.",
-        autocompletion=completion.one_of(*OUTPUT_KINDS),
+        help="How to read the output: auto (from the model, else names, else shapes), classes, "
+        "labels (several classes or none), segmentation, depth (one value per pixel), detection or embedding. "
+        "KIND:OUTPUT chooses one of several outputs by name or number: auto:1.",
     ),
 ]
 Labels = Annotated[
@@ -91,7 +89,6 @@ Hook = Annotated[
         "pre:add=10@fc. Syntax [KIND:]ACTION[=ARGS]@PATTERN: 'zero[3,7]@conv1', grad:clamp=-1,1@conv, "
         "call=hooks.py:fn@relu. Actions: zero, scale, add, clamp, noise, mean, keep, print, save, nan-to-num, "
         "raise-on-nan, call. Kinds: forward, pre, grad.",
-        autocompletion=completion.hooks,
     ),
 ]
 Freeze = Annotated[
@@ -107,7 +104,7 @@ TrainOnly = Annotated[
     ),
 ]
 FailOn = Annotated[
-    Literal["warning", "error"] | None,
+    Literal["warning", "error", "never"] | None,
     typer.Option(help="Exit with 1 at a finding of this severity or worse."),
 ]
 
@@ -128,7 +125,6 @@ Weights = Annotated[
         help="The weights: auto, none (random, seeded), DEFAULT, or a name (IMAGENET1K_V1). auto: pretrained, "
         "from torch's cache or downloaded unless MSCOPE_OFFLINE=1; if neither works, random with a warning, "
         "or an error if the command gives a verdict.",
-        autocompletion=completion.one_of("auto", "none", "DEFAULT", "IMAGENET1K_V1"),
     ),
 ]
 _Batch = Annotated[
@@ -181,7 +177,6 @@ class LearnerOptions:
             "-d",
             metavar="DEVICE",
             help="The device: auto (the accelerator, else cpu), any torch device name, or a number.",
-            autocompletion=completion.one_of("auto", "cpu", "cuda", "mps", "xpu"),
         ),
     ] = "auto"
     seed: Annotated[
@@ -238,12 +233,7 @@ class ModelOptions(LearnerOptions):
         int | None, typer.Option(metavar="N", min=1, help="How many classes the head has.")
     ] = None
     dtype: Annotated[
-        str,
-        typer.Option(
-            metavar="DTYPE",
-            help="The dtype to run in: float32, bfloat16 or float16.",
-            autocompletion=completion.one_of("float32", "bfloat16", "float16"),
-        ),
+        str, typer.Option(metavar="DTYPE", help="The dtype to run in: float32, bfloat16 or float16.")
     ] = "float32"
 
     def request(self, named: str) -> ModelRequest:

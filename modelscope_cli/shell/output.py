@@ -149,7 +149,7 @@ def emit(
         _write_page(where.html, record)
     format = _resolved(where)
     if where.formats[format].is_rows_only:
-        for line in _lines(sheet.facts):
+        for line in [*[sheet.title] * (not sheet.rows), *_lines(sheet.facts)]:  # why there is no row
             _console.note(line)
     if where.file is not None:
         from modelscope_cli.output_files import write_text

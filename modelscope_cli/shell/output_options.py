@@ -14,7 +14,7 @@ from modelscope_cli.ranks import find_ranks
 from modelscope_cli.records.run import invocation, invoked_as
 from modelscope_cli.report.formats import FORMATS, Format
 from modelscope_cli.report.sheet import Layout
-from modelscope_cli.shell import completion, console
+from modelscope_cli.shell import console
 from modelscope_cli.shell.output import Destination, destination, emit_failure
 
 
@@ -26,7 +26,6 @@ def format_option(*more: str) -> Any:
         metavar="FORMAT",
         rich_help_panel="Output",
         help=f"auto (table on a terminal and in a CI log, else tsv), {', '.join((*FORMATS, *more))}.",
-        autocompletion=completion.one_of("auto", *FORMATS, *more),
     )
 
 
@@ -107,7 +106,6 @@ class OutputOptions(QuietOptions):
         typer.Option(
             metavar="A,B,...",
             help="Only these columns, in this order; `--columns help` lists them.",
-            autocompletion=completion.columns,
             is_eager=True,
             callback=_list_columns,
         ),
@@ -116,8 +114,7 @@ class OutputOptions(QuietOptions):
         str | None,
         typer.Option(
             metavar="COLUMN",
-            help="Sort the rows, largest number first; COLUMN:asc reverses the order. JSON keeps its order.",
-            autocompletion=completion.columns,
+            help="Sort the rows, largest number first; COLUMN:asc reverses the order. JSON is not sorted.",
         ),
     ] = None
     top: Annotated[

@@ -10,8 +10,8 @@ from modelscope_cli.shell.typer_app import doc_of
 _MODEL = {
     "resnet34": "a torchvision model; `modelscope summary --list` lists them",
     "timm:NAME": "a timm model, once it is installed: pip install timm",
-    "hf:FOLDER": "a folder that transformers saved: pip install transformers",
-    "best.pth": "a checkpoint whose architecture is recognised by its tensors",
+    "hf:FOLDER": "a folder saved by transformers: pip install transformers",
+    "best.pth": "a checkpoint whose architecture is recognised from its tensors",
     "path/to/net.py:Net": "a class, function or module in a Python file, which is executed",
     "package.module:Net": "the same, in an installed package",
 }

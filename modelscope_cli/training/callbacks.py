@@ -41,25 +41,13 @@ def to_place(place: ModelPlace) -> On:
     return On("begin_batch", move)
 
 
-@dataclass(frozen=True, slots=True)
-class Predictions:
-    """The labels of some images and what a model predicts for them."""
-
-    labels: tuple[int, ...]
-    predicted: tuple[int, ...]
-
-    @property
-    def accuracy(self) -> float:
-        return sum(map(eq, self.labels, self.predicted)) / len(self.labels)
-
-
 class HeldOut(Callback):
     """Measures loss and accuracy on the held-out images after every epoch and at the end."""
 
     def __init__(self, batches: Iterable[LabelledBatch], place: ModelPlace) -> None:
         self.batches, self.place = batches, place
         self.results: list[Measurement] = []
-        self.last = Predictions((), ())  # of the last measurement
+        self.labels: list[int] = []  # of the last measurement
 
     def after_epoch(self, run: Runner) -> None:
         self._measure(run)
@@ -74,11 +62,11 @@ class HeldOut(Callback):
         run.model.eval()
         for inputs, targets in self.batches:
             scores = class_scores(run.model(self.place.put(inputs)))
-            loss += float(F.cross_entropy(scores, targets.to(self.place.device), reduction="sum"))
+            loss += float(F.cross_entropy(scores, targets.to(self.place.device))) * len(targets)
             labels += targets.tolist()
             predicted += scores.argmax(1).tolist()
         run.model.train()
-        self.last = Predictions(tuple(labels), tuple(predicted))
+        self.labels = labels
         if labels:
             mean = loss / len(labels) if math.isfinite(loss) else None
-            self.results.append(Measurement(run.step, mean, self.last.accuracy))
+            self.results.append(Measurement(run.step, mean, sum(map(eq, labels, predicted)) / len(labels)))

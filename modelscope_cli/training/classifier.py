@@ -84,6 +84,8 @@ def open_classifier(
         convolution = next((one for one in loaded.module.modules() if isinstance(one, nn.Conv2d)), None)
         is_gray = convolution is not None and convolution.in_channels == 1
         source.training.is_gray = source.held_out.is_gray = is_gray
+        if source.n_training < request.batch:
+            progress.note(f"batch: all {source.n_training} training images, fewer than {request.batch}")
     with source.as_found():
         inputs, _ = next(iter(source.batches(request.batch, request.seed)))
     frozen, trained = as_tuple(keywords.get("freeze")), as_tuple(keywords.get("train_only"))
@@ -107,17 +109,15 @@ def _with_classes(model: "Model", n_classes: int | None) -> "Model":
 def freeze_layers(
     model: nn.Module, freeze: Sequence[str] = (), train_only: Sequence[str] = ()
 ) -> tuple[Notice, ...]:
-    """Freeze as requested, in place."""
+    """Freeze as requested, in place.
+
+    Warn of batch norms whose parameters are frozen: their running statistics move in train mode all the same.
+    """
     set_trainable(model, freeze, train_only)
     if not trainable(model):
         hint = "leave out --freeze" if freeze else "--train-only '*'   trains them anyway"
         state = "every parameter is frozen" if list(model.parameters()) else "the model has no parameters"
         raise UsageError(f"{state}, so there is nothing to train", hint)
-    return frozen_statistics(model)
-
-
-def frozen_statistics(model: nn.Module) -> tuple[Notice, ...]:
-    """Warn of batch norms whose parameters are frozen: their running statistics move in train mode all the same."""
     frozen = [
         layer.name
         for layer, module in list_layers(model)

@@ -287,7 +287,7 @@ class Batches:
                 yield batch
         if is_empty:
             raise CannotRunError(
-                "no image could be read", "give a folder with one folder of images for each class"
+                "no image could be read", "give a folder with one subfolder of images per class"
             )
 
 

@@ -31,7 +31,7 @@ class UserBatches:
             if batch is end:
                 if number == 0:
                     raise UsageError(
-                        f"'{self._name}' yields no batches", "give an iterable that starts again each time"
+                        f"'{self._name}' yields no batches", "pass an iterable that starts again each time"
                     )
                 return
             if not _is_batch(batch):

@@ -1,14 +1,12 @@
 """`lrfind`: suggest a learning rate by a range test of a copy of the model."""
 
 import math
-import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.request import Model, seed_of
@@ -17,14 +15,16 @@ from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.refusals import check_range
 from modelscope_cli.records.run import invocation
-from modelscope_cli.records.train import LrfindRecord, RangeTest, Suggestion
+from modelscope_cli.records.train import ZERO_GRADIENT, LrfindRecord, RangeTest, Suggestion
 from modelscope_cli.rules.training.progress import noise_deviation
 from modelscope_cli.training.request import check_data, name_model, request_of
 from modelscope_cli.training.runner import Callback, LabelledBatch, LossFunction, Runner, StopTraining
 
 _SMOOTHING = 0.9  # weight of the past in the smoothed loss
 _DIVERGED = 4.0  # times the lowest smoothed loss
-_APART = 2.0  # times the noise, or a third of the fall: 1 of 43 sweeps with labels at random differed by more
+_STEPS, _MORE_STEPS = 100, 300  # by default, and where those cannot tell
+_NO_GRADIENT = 1e-9  # the largest norm that moves no weight, at any rate
+_GRADIENTS = 10  # steps without a larger one that end a sweep
 _LEAST_FALL = 0.01  # of the first loss: a net without gradients can be steadier than its noise
 
 
@@ -46,6 +46,7 @@ class LrSweep(Callback):
         self.smoothed: list[float] = []
         self.stopped = "the end of the range"  # why it ended
         self._average = 0.0
+        self._has_gradient = False
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step, counted from 0."""
@@ -66,6 +67,15 @@ class LrSweep(Callback):
         self.smoothed.append(self._average / (1 - _SMOOTHING ** len(self.losses)))
         if self.smoothed[-1] > _DIVERGED * min(self.smoothed):
             self.stopped = f"diverged: the smoothed loss is {_DIVERGED:g} times its lowest value"
+            raise StopTraining
+
+    def begin_step(self, run: Runner) -> None:
+        if self._has_gradient:
+            return
+        norms = [torch.linalg.vector_norm(p.grad) for p in run.model.parameters() if p.grad is not None]
+        self._has_gradient = not (norms and float(torch.stack(norms).max()) <= _NO_GRADIENT)
+        if not self._has_gradient and run.step + 1 >= min(_GRADIENTS, self.steps):
+            self.stopped = ZERO_GRADIENT
             raise StopTraining
 
     def judged(self) -> tuple[list[float], list[float]]:
@@ -122,26 +132,16 @@ def largest_fall(values: Sequence[float]) -> float:
     return max(values[0] - min(values), 0.0) if values else 0.0
 
 
-def beside(test: RangeTest, other: RangeTest) -> RangeTest:
-    """Return a test with a fall as noise that labels at random explain, and without a suggestion if they do."""
-    curve, others = ([loss for loss in one.smoothed if loss is not None] for one in (test, other))
-    down = curve[: curve.index(min(curve)) + 1]
-    gap = max(low - loss for loss, low in zip(down, accumulate(others, min), strict=False))
-    has_memorised = other.fall > min(other.noise, test.fall / 2)
-    least = max(_APART * test.noise, test.fall / 3) if has_memorised else test.fall / 2
-    noise = max(test.noise, test.fall - gap + least)
-    test = replace(test, shuffled=other.fall)
-    return test if test.fall > noise else replace(test, noise=noise, suggestion=Suggestion(None, None, None))
-
-
 def noise_of(losses: Sequence[float]) -> float:
     """Return the largest fall of the smoothed loss that independent noise explains, at least 1 % of the first loss.
 
     An exponential average of noise of standard deviation s has one of s sqrt((1 - b) / (1 + b)), and the extremes
     of n normal values are sqrt(2 ln n) of these from their mean. Three times that is exceeded by fewer than 1 % of
-    flat curves of 50 steps or more; twice, by 5 %, as s is estimated from the same losses.
+    flat curves of 50 steps or more; twice, by 5 %, as s is estimated from the same losses. A loss that has
+    fallen to nearly 0 has no noise left, so s is at least that of the first third.
     """
-    deviation = noise_deviation(losses) * math.sqrt((1 - _SMOOTHING) / (1 + _SMOOTHING))
+    spread = max(noise_deviation(losses), noise_deviation(losses[: len(losses) // 3]))
+    deviation = spread * math.sqrt((1 - _SMOOTHING) / (1 + _SMOOTHING))
     noise = 3 * deviation * math.sqrt(2 * math.log(max(len(losses), 1)))
     return max(noise, _LEAST_FALL * abs(losses[0]) if losses else 0.0)
 
@@ -152,28 +152,26 @@ def suggest(lr: Sequence[float], smoothed: Sequence[float]) -> Suggestion:
     Args:
         lr: ascending. smoothed: finite, of the same length.
 
-    The definitions of fastai's `lr_find`, with three exceptions: the steepest fall is before the minimum, no
-    index is below 0, and the valley is no more than a tenth of the rate of the minimum.
+    `steepest` and `minimum` are those of fastai's `lr_find`, but the steepest fall is before the minimum. L. N.
+    Smith (2017, section 3.3) takes rates between where the loss begins to fall and where it no longer does;
+    `valley` is where half of the fall is done, at most a third of where three quarters are: a steep fall ends near
+    the rates that diverge. fastai's own `valley`, halfway through the longest falling subsequence, jumps between
+    two of nearly equal length, and a bound by the minimum between two that are nearly as low.
     """
     if len(smoothed) < 3 or min(smoothed[1:]) >= smoothed[0]:
         return Suggestion(None, None, None)
     low = min(range(len(smoothed)), key=smoothed.__getitem__)
     slopes = [(smoothed[i + 1] - smoothed[i]) / (math.log(lr[i + 1]) - math.log(lr[i])) for i in range(low)]
     steepest = min(range(low), key=slopes.__getitem__)
-    return Suggestion(lr[steepest], min(lr[_valley(smoothed)], lr[low] / 10), lr[low] / 10)
 
+    def fallen(share: float) -> float:
+        """Return the geometric mean of the first and the last rate at which the loss has fallen by a share."""
+        level = smoothed[0] - share * (smoothed[0] - smoothed[low])
+        first = next(rate for rate, loss in zip(lr, smoothed, strict=True) if loss <= level)
+        last = max(rate for rate, loss in zip(lr[:low], smoothed, strict=False) if loss >= level)
+        return math.sqrt(first * last)
 
-def _valley(losses: Sequence[float]) -> int:
-    """Return the index halfway down the longest valley, as fastai's `valley` defines it.
-
-    The valley ends where the longest strictly falling subsequence ends (of several the first to end) and is as
-    many steps wide as that subsequence has points, `n`; the index is `n // 3 + n // 6` steps from its start.
-    """
-    length: list[int] = []
-    for i, loss in enumerate(losses):
-        length.append(1 + max((length[j] for j in range(i) if losses[j] > loss), default=0))
-    n = max(length)
-    return max(length.index(n) - n + n // 3 + n // 6, 0)
+    return Suggestion(lr[steepest], min(fallen(1 / 2), fallen(3 / 4) / 3), lr[low] / 10)
 
 
 @spelled_out
@@ -186,7 +184,7 @@ def lrfind(
     size: int = 64,
     low: float = 1e-5,
     high: float = 10.0,
-    steps: int = 100,
+    steps: int | None = None,
     batch: int = 32,
     weights: str = "none",
     progress: Progress | None = None,
@@ -196,15 +194,15 @@ def lrfind(
 
     Args:
         model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
-        data: a folder with one folder of images a class; a `DataLoader` of `(images, labels)`, or a pair, of which
-            the first is used; None for drawn shapes.
+        data: a folder with one folder of images per class; a `DataLoader` of `(images, labels)`, or a pair, whose
+            first is used; None for drawn shapes.
         loaders: train on a DataLoader of your own. NAME may also be a function that returns one, or (train,
             validation).
         pictures: how many shapes to draw.
         size: width and height of each image, in pixels.
         low: the first learning rate.
         high: the last learning rate.
-        steps: how many steps to take.
+        steps: how many steps to take; None for 100, or 300 if those are too few.
         batch: images per step. A loader keeps its own batches.
 
     Raises:
@@ -213,10 +211,11 @@ def lrfind(
     """
     invoked = invocation()
     progress = progress or SILENT
-    check_range("steps", steps, least=3)
+    n_steps = _STEPS if steps is None else steps
+    check_range("steps", n_steps, least=3)
     _check_sweep(low, high)
     model = name_model(model, weights, keywords)
-    request = request_of(keywords, steps=steps, batch=batch, lr=low, seed=seed_of(model, keywords))
+    request = request_of(keywords, steps=n_steps, batch=batch, lr=low, seed=seed_of(model, keywords))
     check_data(data, loaders, pictures, size)
 
     from modelscope_cli.hooks.random_states import kept_random_states
@@ -230,27 +229,20 @@ def lrfind(
         classifier = open_classifier(model, weights, keywords, source, request, progress)
         net, place = classifier.loaded.module, classifier.place
         start = {name: value.clone() for name, value in net.state_dict().items()}
-        batches, labels, ends = source.batches(batch, request.seed), list[Tensor](), [steps]
+        batches = source.batches(batch, request.seed)
 
-        def sweep(log: LrSweep, *parts: Callback) -> RangeTest:
+        def sweep(n_steps: int) -> RangeTest:
             net.load_state_dict(start)
             optimizer, loss = make_optimizer(trainable(net), request), classification_loss(source.n_classes)
-            shown, running = counting(progress, "steps", steps), forward_of(net, source, request.seed)
+            shown, running = counting(progress, "steps", n_steps), forward_of(net, source, request.seed)
             with shown as advance, running as forward:
-                parts = (*parts, to_place(place), On("after_step", lambda run: advance()))
-                return find_lr(net, optimizer, batches, loss, log, parts, forward)
+                parts = to_place(place), On("after_step", lambda run: advance())
+                return find_lr(net, optimizer, batches, loss, LrSweep(low, high, n_steps), parts, forward)
 
-        def relabel(run: Runner) -> None:
-            rows = run.inputs.cpu().flatten(1).view(torch.uint8).numpy()
-            pool = torch.cat(labels)
-            run.targets = pool[[zlib.crc32(row) % len(pool) for row in rows]]
-
-        log, other = LrSweep(low, high, steps), LrSweep(low, high, steps)
-        see, end = (lambda run: labels.append(run.targets.cpu())), (lambda run: ends.append(run.step))
-        test = sweep(log, On("begin_batch", see), On("after_epoch", end))
-        new = log.judged()[1][: max(min(ends) - steps // 10, 0)]  # before any image came again
-        if test.suggestion.valley is not None and largest_fall(steady(new, test.noise)) <= test.noise:
-            test = beside(test, sweep(other, On("begin_batch", relabel)))
+        test = sweep(n_steps)
+        if steps is None and test.suggestion.valley is None and test.stopped != ZERO_GRADIENT:
+            progress.note(f"{_STEPS} steps are too few: {_MORE_STEPS} are tried")
+            test = sweep(_MORE_STEPS)
         return LrfindRecord(
             run=classifier.run("lrfind", source, request.seed, invoked, progress),
             **vars(test),

@@ -1,6 +1,5 @@
 """The request for a training, checked before torch is imported. Standard library."""
 
-import math
 import shlex
 from dataclasses import dataclass
 from os import PathLike
@@ -26,7 +25,7 @@ class TrainRequest:
     lr: float = 0.05  # the constant learning rate, or the peak of the schedule
     schedule: str = "constant"
     clip_norm: float | None = None  # largest global norm of the gradients; None for no clipping
-    every: int | None = None  # record every this many steps; None for about 200 records in all
+    every: int | None = None  # record every this many steps; None for the steps that `watch` records
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -37,10 +36,6 @@ class TrainRequest:
         check_range("clip_norm", self.clip_norm, above=0)
         check_word("optimizer", self.optimizer, OPTIMIZERS)
         check_word("schedule", self.schedule, SCHEDULES)
-
-    @property
-    def looks_every(self) -> int:
-        return self.every or max(1, math.ceil(self.steps / 200))
 
 
 def request_of(keywords: ClassifierKeywords, **options: Any) -> TrainRequest:

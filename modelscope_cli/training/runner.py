@@ -24,10 +24,9 @@ class StopTraining(Exception):  # noqa: N818 - a request of a callback, not an e
 class Callback:
     """Base class of callbacks: a method with the name of an event gets the `Runner`; none after an error.
 
-    begin_batch (`run.inputs` and `run.targets` may be replaced), begin_loss (after the forward pass), after_loss
-    (with its graph), begin_step (the last chance to change a gradient), after_step (`run.step` is still the number
-    of this step), after_batch (that of the next), after_epoch (of one that is not the last), after_fit (also of a
-    training that a callback or Ctrl-C stopped).
+    begin_batch (`run.inputs` and `run.targets` may be replaced), after_loss (with its graph), begin_step (the last
+    chance to change a gradient), after_step (`run.step` is still the number of this step), after_epoch (of one that
+    is not the last), after_fit (also of a training that a callback or Ctrl-C stopped).
     """
 
 
@@ -88,7 +87,6 @@ class Runner:
         self.optimizer.zero_grad()
         self._tell("begin_batch")
         self.outputs = self.forward(self.inputs)
-        self._tell("begin_loss")
         self.loss = self.loss_function(self.outputs, self.targets)
         self._tell("after_loss")
         if not self.loss.requires_grad:
@@ -98,7 +96,6 @@ class Runner:
         self.optimizer.step()
         self._tell("after_step")
         self.step += 1
-        self._tell("after_batch")
 
     def _tell(self, event: str) -> None:
         for callback in self.callbacks:

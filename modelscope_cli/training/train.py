@@ -38,12 +38,12 @@ def train(
 ) -> TrainRecord:
     """Train a classifier for a few steps and return what happens inside it.
 
-    Your module does not change: a copy is trained. The trained weights are written with `out`.
+    Your module does not change: a copy is trained. With `out`, the trained weights are saved.
 
     Args:
         model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
-        data: a folder with one folder of images a class; a `DataLoader` of `(images, labels)`, or a pair, of which
-            the second is measured on; None for drawn shapes.
+        data: a folder with one folder of images per class; a `DataLoader` of `(images, labels)`, or a pair, whose
+            second is for validation; None for drawn shapes.
         loaders: train on a DataLoader of your own. NAME may also be a function that returns one, or (train,
             validation).
         pictures: how many shapes to draw.
@@ -53,7 +53,7 @@ def train(
         lr: the learning rate, or its peak.
         schedule: constant, one-cycle, or cosine.
         clip_norm: scale all gradients to this norm.
-        every: record every K-th step, instead of about 200 in all.
+        every: record every K-th step, instead of the first 16 and then five in each doubling, as `watch` does.
         out: folder for the report, the figure, the table and the weights; `force` allows one that is not empty.
 
     Raises:

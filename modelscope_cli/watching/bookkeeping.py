@@ -13,10 +13,11 @@ from torch.optim.lr_scheduler import LRScheduler, SequentialLR
 
 from modelscope_cli.hooks.fetch import Deferred, joined
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler
-from modelscope_cli.records.watch import UNLOADED, ParameterFacts
+from modelscope_cli.records.watch import STALE_NORMS, UNLOADED, ParameterFacts
+from modelscope_cli.source_location import place_of_caller
 from modelscope_cli.watching.custom_optimizers import Tensors
 from modelscope_cli.watching.cycle import Cycle
-from modelscope_cli.watching.error_isolation import Guard, after_init, replaced
+from modelscope_cli.watching.error_isolation import Guard, after, replaced
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.parameters import (
     Stepper,
@@ -26,7 +27,6 @@ from modelscope_cli.watching.parameters import (
     parameters_of,
     sample_of,
 )
-from modelscope_cli.watching.source_location import place_of_caller
 from modelscope_cli.watching.uses import Uses
 
 _LENGTHS = "total_steps", "T_max", "total_iters"  # attributes of torch's schedules
@@ -97,11 +97,11 @@ class Bookkeeper:
             return result
 
         with replaced(
-            after_init(Optimizer, functools.partial(guard, self._made)),
-            after_init(nn.Module, functools.partial(guard, self._registry.note_made)),
-            after_init(LRScheduler, functools.partial(guard, self._scheduled)),
+            after(Optimizer, functools.partial(guard, self._made)),
+            after(nn.Module, functools.partial(guard, self._registry.note_made)),
+            after(LRScheduler, functools.partial(guard, self._scheduled)),
             # SequentialLR does not call LRScheduler.__init__
-            after_init(SequentialLR, functools.partial(guard, self._scheduled)),
+            after(SequentialLR, functools.partial(guard, self._scheduled)),
             (nn.Module, "load_state_dict", left_alone_by_compiler(loaded, with_callees=False)),
         ):
             yield
@@ -121,9 +121,8 @@ class Bookkeeper:
         missing = getattr(result, "missing_keys", ())
         self._filled.update({id(p): weakref.ref(p) for n, p in module.named_parameters() if n not in missing})
         known = [(p, entry[1]) for p in module.parameters() if (entry := self._known.get(id(p))) is not None]
-        if not known or not _are_same(
-            [one.sample for _, one in known], [sample_of(p, _SAMPLE) for p, _ in known]
-        ):
+        samples = [one.sample for _, one in known]
+        if not known or not _are_same(samples, [sample_of(p, _SAMPLE) for p, _ in known]):
             return
         ids = {id(p) for p, _ in known}
         for cycle in self._cycles.values():
@@ -152,12 +151,12 @@ class Bookkeeper:
                 }
 
     def _made(self, optimizer: Optimizer) -> None:
-        self.cycle(optimizer).made = place_of_caller()
+        cycle, place = self.cycle(optimizer), place_of_caller()
+        cycle.made, cycle.follows = place, self._last.get(place or "")
 
     def take_over(self, optimizer: Optimizer) -> None:
         """Before the first step of an optimizer, continue the history of the one that it replaces."""
-        cycle = self.cycle(optimizer)
-        last = self._last.get(cycle.made or "")
+        last = (cycle := self.cycle(optimizer)).follows
         if last is None or last is cycle or cycle.n_steps:
             return
         if last.goes_on_as(cycle, self._registry.is_made_again(cycle.held())):
@@ -256,11 +255,9 @@ class Bookkeeper:
         unread = [state for *_, state in found if state.first is None]
         for state, first in zip(unread, joined(state.start for state in unread)(), strict=True):
             state.first = first
-        now = [self._now(parameter, state) for *_, parameter, state in found]
-        for (model, name, parameter, state), (has_changed, is_alike) in zip(
-            found, joined(now)(), strict=True
-        ):
-            rms, was_alike = state.first or (0.0, None)
+        now = joined([self._now(parameter, state) for *_, parameter, state in found])()
+        for (model, name, parameter, state), (has_changed, is_alike) in zip(found, now, strict=True):
+            rms, was_alike, highest = state.first or (0.0, None, 0.0)
             owner = name.rpartition(".")[0]
             yield (
                 model,
@@ -277,6 +274,7 @@ class Bookkeeper:
                     is_alike=is_alike if was_alike else was_alike,
                     was_loaded=self._filled.get(id(parameter), lambda: None)() is parameter,
                     is_unused=not state.has_gradient and self.uses.is_unused(parameter),
+                    start_max=highest,
                 ),
             )
 
@@ -304,6 +302,11 @@ class Bookkeeper:
                 if _are_same(first, [sample_of(p, _SAMPLE) for p in parameters]):
                     is_to_follow = other.is_average or (other.is_target and other.n_no_grad >= _LONG)
                     model.copies[other.label] = other.n_no_grad, sum(other.evaluated), is_to_follow
+                elif other.evaluated[1] and [p.shape for p in parameters] == shapes:
+                    pairs = zip(_running_means(model), _running_means(other), strict=False)
+                    for name in [name for (name, a), (_, b) in pairs if a.any() and not b.any()][:1]:
+                        words = f"{other.label} follows {model.label}, but its {name} is still 0"
+                        self._tell(STALE_NORMS, words)
 
     def unknown_without_gradient(self, groups: list[dict[str, Any]]) -> int:
         """Count the parameters of an optimizer without a gradient that belong to no model that ran."""
@@ -338,9 +341,11 @@ class Bookkeeper:
     def _look(self, parameter: Tensor) -> _Known:
         entry = self._known.get(id(parameter))
         if entry is None or entry[0]() is not parameter:
-            root = max(held_here(parameter).numel(), 1) ** 0.5
+            values = held_here(parameter)
+            highest = values.abs().max().nan_to_num() if values.numel() else values.sum()
+            root = max(values.numel(), 1) ** 0.5
             rms: Deferred[Any] = Deferred((norm_of(parameter),), lambda norm: float(norm) / root)
-            start = joined([rms, _alike(parameter)])
+            start = joined([rms, _alike(parameter), Deferred((highest,), float)])
             state = _Known(sample_of(parameter, _SAMPLE).clone(), start)
             entry = self._known[id(parameter)] = weakref.ref(parameter), state
         return entry[1]
@@ -349,6 +354,11 @@ class Bookkeeper:
 def _own(model: WatchedModel) -> list[nn.Parameter]:
     root = model.root()
     return list(root.parameters()) if root is not None else []
+
+
+def _running_means(model: WatchedModel) -> list[tuple[str, Tensor]]:
+    buffers = root.named_buffers() if (root := model.root()) is not None else ()
+    return [(name, x) for name, x in buffers if name.endswith("running_mean")]
 
 
 def _has_teacher(parameters: list[nn.Parameter]) -> bool:

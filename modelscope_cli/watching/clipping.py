@@ -12,8 +12,8 @@ from torch import Tensor
 from modelscope_cli.hooks.fetch import numbers
 from modelscope_cli.records.naming import rounded
 from modelscope_cli.records.watch import CLIPPED
+from modelscope_cli.source_location import place_of_caller
 from modelscope_cli.watching.error_isolation import replaced
-from modelscope_cli.watching.source_location import place_of_caller
 
 _MOST, _FEWEST = 64, 8  # norms that are kept of a line; that tell of it
 _TO_NOTHING = 1e-4  # of the norm: a hundredth of what is usual for the largest gradients of a run
@@ -68,7 +68,6 @@ class ClipWatch:
         """Yield an event for each line that leaves next to nothing of the gradients."""
         for place, (limit, norm) in self.medians().items():
             if len(self._norms.get(place, ())) >= _FEWEST and limit < _TO_NOTHING * norm:
-                words = (
-                    f"gradients are clipped to {limit:.2g}, but their norm is {rounded(norm)} in most steps"
-                )
-                yield CLIPPED, f"{words}: clipping makes them {norm / limit:,.0f} times smaller ({place})"
+                words = f"gradients are clipped to {limit:.2g}, but their norm is {rounded(norm)} in most"
+                words += f" steps: clipping makes them {norm / limit:,.0f} times smaller ({place})"
+                yield CLIPPED, words

@@ -9,9 +9,9 @@ from torch import nn
 from modelscope_cli.errors import DEVICE_FAILED, failed_device
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.plain_text import in_one_line
+from modelscope_cli.source_location import place_of_error
 from modelscope_cli.watching.crash_advice import advice_for
 from modelscope_cli.watching.model_registry import peel
-from modelscope_cli.watching.source_location import place_of_error
 
 _LONGEST = 200  # characters of an error
 _LATE = "devices report errors late, often an index or a label out of range"
@@ -75,7 +75,7 @@ def _told(error: Exception, shapes: list[tuple[int, ...]]) -> str:
     line = in_one_line(text, _LONGEST + 1)
     if len(line) > _LONGEST:  # whole sentences
         line = line[:_LONGEST].rpartition(". ")[0] or line[:_LONGEST]
-    return f"{type(error).__name__}: {line}".rstrip(": ") + given
+    return f"{type(error).__name__}: {line}".rstrip(":. ") + given
 
 
 def _text(shape: tuple[int, ...]) -> str:

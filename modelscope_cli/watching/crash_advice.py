@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from modelscope_cli.watching.source_location import is_own, walk_named
+from modelscope_cli.source_location import is_own, walk_named
 
 _AGAIN = "backward through the graph a second time"
 # Variables that carry a state from one batch to the next
@@ -16,7 +16,7 @@ _STATE = re.compile(
 _DEPTH = 2  # `model.encoder.hidden`
 # By a part of an error
 _ADVICE = {
-    r"Expected hidden\[0\] size": "begin a batch of another size with a new state, or set drop_last=True in the "
+    r"Expected hidden\[0\] size": "begin a batch of a new size with a new state, or set drop_last=True in the "
     "DataLoader",
     r"modified by an inplace operation": "write y = y + 1, not y += 1 or y.add_(1); nn.ReLU() without inplace=True;"
     " and optimizer.step() after the last backward(). torch.autograd.set_detect_anomaly(True) names the line",
@@ -25,9 +25,13 @@ _ADVICE = {
     r"dtype (Long|Double|Int) but expected Float|desired output type Long": "targets.float()",
     r"scalar types: Long, Int": "tokens.long(): an embedding takes indices",
     r"must have the same dtype, but got|\) and (bias|weight) type \(\w+\) should be the same": "give the input the "
-    "dtype of the weights: x.float(), of bytes of images x.float() / 255; or compute inside torch.autocast",
+    "dtype of the weights: x.float(), or x.float() / 255 for images of bytes; or compute inside torch.autocast",
     r"on the same device|not on the expected device|and weight type \(torch\.cuda": "model.to(device) before its "
     "optimizer is made; x.to(device) for each batch, and torch.zeros(..., device=x.device) for new tensors",
+    r"Tried to step \d+ times": "total_steps is the number of calls of scheduler.step(): epochs * len(loader) if "
+    "each batch calls it",
+    r"Target 255 is out of bounds": "cross_entropy(..., ignore_index=255) if 255 marks pixels without a label; "
+    "(mask > 0).long() for masks of 0 and 255",
     r"Target -?\d+ is out of bounds": "labels are 0 to C-1 for C outputs: enlarge the last layer, or count labels "
     "from 0",
     r"index out of range in self": "set num_embeddings above the highest index",
@@ -42,6 +46,8 @@ _ADVICE = {
     "samples",
     r"elements of input should be between 0 and 1": "binary_cross_entropy_with_logits, without a sigmoid; if the "
     "output is NaN, a lower learning rate",
+    r"No inf checks were recorded|since the last update": "after each backward(): scaler.step(optimizer), not "
+    "optimizer.step(), then scaler.update()",
     r"empty parameter list": "register the layers: nn.ModuleList([...]), not a list",
 }
 

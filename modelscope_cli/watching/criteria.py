@@ -11,7 +11,7 @@ import re
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from operator import add
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -22,10 +22,9 @@ from torch.nn import functional
 from modelscope_cli.devices import widest_float
 from modelscope_cli.hooks.fetch import Deferred, fetch
 from modelscope_cli.hooks.torch_private import is_transformed, left_alone_by_compiler
+from modelscope_cli.source_location import place_of_caller
 from modelscope_cli.watching.error_isolation import replaced
-from modelscope_cli.watching.parameters import is_of_targets, is_sharded
-from modelscope_cli.watching.source_location import place_of_caller
-from modelscope_cli.watching.token_targets import TokenWatch
+from modelscope_cli.watching.parameters import is_sharded
 
 # The targets of a criterion: the number of a class, or numbers of the same shape.
 CLASSES, BINARY, NUMBERS, DIVERGENCE = "classes", "binary", "numbers", "divergence"
@@ -69,7 +68,6 @@ _MADE_BY = {
 JOINED = "cat"
 _MOST_NODES = 8  # views and casts between the criterion and the operation that computed its input
 _MOST_CLASSES = 4096  # that are counted individually, but for joined scores of a positive and negatives
-_MOST_TARGETS = 1 << 14
 _MOST_SUMMED = 1 << 20  # values
 _MOST_READ, _FEWEST_ROWS = 1 << 15, 64  # values of an input in training, and rows that are read in any case
 _SUM, _FAR_FROM = 1e-3, 0.1  # distance of a sum from 1: of probabilities, and of other values
@@ -116,6 +114,7 @@ class CriterionSums:
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None
     is_summed: bool  # whether the loss is a sum over the batch
     is_weighted: bool = False  # whether classes have weights
+    smoothing: float = 0.0  # of the labels
     _pending: list[Tensor] = field(default_factory=list)
     _sums: _Figures[float] = field(default_factory=lambda: _Figures(*[0.0] * 9))
     _is_labelled: bool = True
@@ -202,46 +201,38 @@ class CriterionSums:
 
         return Deferred((*self._pending, *counts), keep)
 
-    def row(self) -> "CriterionFigures":
+    def row(self) -> list[Any]:
+        """Return the statistics between two steps, in the order in which `rank_log` reads them."""
         self.fetched()()
         self._add_up()
         sums, rows = self._sums, self._sums.rows
         is_labelled = self._is_labelled and self._labels is not None
         labels = self._labels.tolist() if self._labels is not None and is_labelled else None
         guesses = self._predictions.tolist() if self._predictions is not None and is_labelled else None
-        return CriterionFigures(
-            value=sums.value / rows if rows else math.nan,
-            rows=int(rows),
-            accuracy=sums.right / sums.labelled_rows if sums.labelled_rows and self._is_labelled else None,
-            labels=None if labels is None else [(index, n) for index, n in enumerate(labels) if n],
-            commonest_prediction=None if guesses is None else max(guesses) / max(sum(guesses), 1),
-            target_variance=sums.variance / rows if rows and self.n_classes is None else None,
-            is_probability=not sums.n_other,
-            is_positive=not sums.n_negative,
-            guessing=sums.guess / rows if rows and math.isfinite(sums.guess) else None,
-            shared=sums.shared / rows if rows and math.isfinite(sums.shared) else None,
-        )
+        return [
+            sums.value / rows if rows else math.nan,  # mean over the rows, in nats for the entropies
+            int(rows),  # labels that are not ignored; else rows of the batches
+            # Share of rows whose largest score is the label's; None without labels, or of NaN
+            sums.right / sums.labelled_rows if sums.labelled_rows and self._is_labelled else None,
+            # Of the classes that occur; None if the targets are not classes, or too many
+            None if labels is None else [(index, n) for index, n in enumerate(labels) if n],
+            # Share of the most frequent prediction
+            None if guesses is None else max(guesses) / max(sum(guesses), 1),
+            sums.variance / rows if rows and self.n_classes is None else None,  # of numeric targets
+            not sums.n_other,  # whether every row of the input is non-negative and sums to 1
+            not sums.n_negative,  # whether nothing in the input is negative
+            # Cost of the best constant prediction, in the unit of the value; None if unknown
+            sums.guess / rows if rows and math.isfinite(sums.guess) else None,
+            # Covariance of predictions and targets over the rows, as a share of the variance of the targets
+            sums.shared / rows if rows and math.isfinite(sums.shared) else None,
+        ]
 
 
-@dataclass(frozen=True, slots=True)
-class CriterionFigures:
-    """Statistics of one criterion between two steps."""
-
-    value: float  # mean of the loss over the rows, in nats for the entropies
-    rows: int  # labels that are not ignored; else rows of the batches
-    accuracy: float | None  # share of rows whose largest score is the label's; None without labels, or of NaN
-    # `(class, count)` of the classes that occur; None if the targets are not classes, or too many
-    labels: list[tuple[int, int]] | None
-    commonest_prediction: float | None  # share of the most frequently predicted class
-    target_variance: float | None  # of numeric targets
-    is_probability: bool  # whether every row of the input is non-negative and sums to 1
-    is_positive: bool  # whether nothing in the input is negative
-    guessing: float | None  # cost of the best constant prediction, in the unit of the value; None if unknown
-    # Covariance of predictions and targets over the rows, as a share of the variance of the targets
-    shared: float | None
-
-    def to_list(self) -> list[float | int | bool | None]:
-        return [getattr(self, one.name) for one in fields(self)]  # `astuple` copies every label
+def _mean_of(value: Tensor, x: Tensor, target: Tensor, ignored: int | None, sums: CriterionSums) -> Tensor:
+    """Return a criterion's own mean, else that over the labels that are not ignored, or over the rows."""
+    if sums.kind == CLASSES and not target.is_floating_point() and (sums.is_summed or value.ndim):
+        return value.sum() / torch.ne(target, -100 if ignored is None else ignored).sum().clamp_min(1)
+    return value.mean() / (max(x.shape[0] if x.ndim else 1, 1) if sums.is_summed else 1)
 
 
 def _as_probabilities(x: Tensor, kind: str) -> tuple[Tensor, Tensor]:
@@ -360,15 +351,11 @@ class CriterionWatch:
 
     Args:
         is_looking: returns whether criteria of the current step are recorded; those of evaluation always are.
-        evaluated: called when a criterion is applied without gradients.
-        tokens: what entered the models, with which labels are compared.
+        evaluated: counts a criterion that is not a loss; False if its arguments depend on no model.
     """
 
-    def __init__(
-        self, is_looking: Callable[[], bool], evaluated: Callable[[], None], tokens: TokenWatch
-    ) -> None:
-        self._is_looking, self._evaluated, self._tokens = is_looking, evaluated, tokens
-        self.targets: Tensor | None = None  # of the first call, preferably classes; see `find_leak`
+    def __init__(self, is_looking: Callable[[], bool], evaluated: Callable[[Any], bool]) -> None:
+        self._is_looking, self._evaluated = is_looking, evaluated
         # In evaluation and in training, since the last call of `take`
         self._sums: tuple[dict[CriterionKey, CriterionSums], dict[CriterionKey, CriterionSums]] = {}, {}
         self._misplaced: dict[CriterionKey, str | None] = {}
@@ -377,8 +364,6 @@ class CriterionWatch:
         """Return the sums since the last call, and reset them."""
         sums = dict(self._sums[is_training])
         self._sums[is_training].clear()
-        if is_training:
-            self._tokens.forget()
         return sums
 
     def is_looking(self, value: Any) -> bool:
@@ -393,19 +378,13 @@ class CriterionWatch:
         if not x.is_floating_point() or not x.numel() or x.is_meta or is_sharded(x) or is_transformed():
             return
         is_training = torch.is_grad_enabled() and value.requires_grad
-        if not is_training and is_of_targets(x, target):
+        if not is_training and not self._evaluated((x, target)):
             return
-        if not torch.is_grad_enabled():
-            self._evaluated()
-        is_first = self.targets is None or self.targets.is_floating_point() > target.is_floating_point()
-        if is_training and is_first and KINDS[name] not in (ALIGNMENT, RANKING):
-            self.targets = target.detach().flatten()[:_MOST_TARGETS].clone()
         key, ignored = CriterionKey(name, place_of_caller(), is_training), options.get("ignore_index", -100)
         if (sums := self._sums_of(key, x, target, options)) is None:
             return
-        mean = value.detach().mean() / (max(x.shape[0] if x.ndim else 1, 1) if sums.is_summed else 1)
+        mean = _mean_of(value.detach(), x, target, ignored, sums)
         if is_training:
-            self._tokens.compare(name, key.place, target, ignored, sums.n_classes)
             x, target = _some_rows(x, target)
         guess = _best_constant(name, target, options)
         shared = _shared(sums.kind, name, x, target) if is_training else None
@@ -426,7 +405,9 @@ class CriterionWatch:
             if kind not in (CLASSES, ALIGNMENT, RANKING) and x.shape != target.shape:
                 shapes = tuple(x.shape), tuple(target.shape)
             is_summed = options.get("reduction", "mean") == "sum"
-            facts = kind, name.endswith("logits"), n_classes, made_by, shapes, is_summed, is_weighted
+            smoothing = options.get("label_smoothing") or 0.0
+            is_logits = name.endswith("logits")
+            facts = kind, is_logits, n_classes, made_by, shapes, is_summed, is_weighted, smoothing
             sums = self._sums[key.is_training][key] = CriterionSums(*facts)
         return sums if sums.n_classes == n_classes else None
 

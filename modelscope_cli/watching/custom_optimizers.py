@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from modelscope_cli.hooks.torch_private import has_compiled, version_of
+from modelscope_cli.hooks.torch_private import graph_leaves, has_compiled, version_of
+from modelscope_cli.source_location import frame_of_caller, place_of_caller, walk_named
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel, peel
 from modelscope_cli.watching.parameters import (
     Stepper,
@@ -26,7 +27,6 @@ from modelscope_cli.watching.parameters import (
     parameters_of,
     sample_of,
 )
-from modelscope_cli.watching.source_location import frame_of_caller, place_of_caller, walk_named
 
 _T = TypeVar("_T")
 
@@ -45,8 +45,7 @@ def find_owners(parameters: Iterable[Tensor]) -> list[nn.Module]:
 def name_owners(optimizer: Stepper, registry: ModelRegistry) -> None:
     """Name the modules that hold parameters of an optimizer and did not run."""
     known = registry.parameter_names()
-    held = [p for p in parameters_of(optimizer) if id(p) not in known]
-    for owner in find_owners(held):
+    for owner in find_owners([p for p in parameters_of(optimizer) if id(p) not in known]):
         registry.name(owner)
 
 
@@ -102,7 +101,6 @@ def _holds(module: nn.Module, ids: set[int]) -> bool:
         return False
 
 
-_MOST_NODES = 4096  # searched for leaves
 _DEPTH = 3  # of lists and objects searched for their names
 _ANOTHER = 0.5  # of its norm; a leaf that changed by more is other data, not the result of a step
 
@@ -128,9 +126,7 @@ class Tensors(nn.Module):
         `w = (w - lr * w.grad).detach().requires_grad_()` creates a new leaf in each step, and so does new data.
         """
         old_parameters = dict(self.named_parameters())
-        if len(old_parameters) != len(leaves) or any(
-            a.shape != b.shape for a, b in zip(old_parameters.values(), leaves, strict=True)
-        ):
+        if [old.shape for old in old_parameters.values()] != [leaf.shape for leaf in leaves]:
             return {}
         self.replace(dict(zip(old_parameters, leaves, strict=True)))
         return {
@@ -139,22 +135,6 @@ class Tensors(nn.Module):
             if old is not new
             and 0 < norm_of(sample_of(new) - sample_of(old)) < _ANOTHER * norm_of(sample_of(old))
         }
-
-
-def graph_leaves(loss: Any) -> list[Tensor]:
-    """Return the leaves of a loss, in the order of the graph; only some of a huge graph."""
-    nodes = [loss.grad_fn] if isinstance(loss, Tensor) and loss.grad_fn is not None else []
-    visited: set[Any] = set()
-    leaves: dict[int, Tensor] = {}
-    while nodes and len(visited) < _MOST_NODES:
-        node = nodes.pop()
-        if node in visited:
-            continue
-        visited.add(node)
-        if (leaf := getattr(node, "variable", None)) is not None:
-            leaves[id(leaf)] = leaf
-        nodes += [other for other, _ in node.next_functions if other is not None]
-    return list(leaves.values())
 
 
 def unheld_models(loss: Any, registry: ModelRegistry, held: Sequence[Tensor]) -> list[str]:
@@ -170,9 +150,7 @@ def _names_in(frame: FrameType | None, leaves: Sequence[Tensor]) -> dict[int, st
     """Return the names of tensors in a function, by their ids: `w`, or `params[0]` if not each is a variable."""
     ids, named = set(map(id, leaves)), [dict[int, str]() for _ in range(_DEPTH + 1)]
     variables = [*frame.f_locals.items(), *frame.f_globals.items()] if frame is not None else []
-    roots = [
-        (name, value) for name, value in variables if name[:2] != "__" and not hasattr(value, "__code__")
-    ]
+    roots = [pair for pair in variables if pair[0][:2] != "__" and not hasattr(pair[1], "__code__")]
     for depth, name, value in walk_named(roots, _DEPTH):
         if id(value) in ids:
             named[depth].setdefault(id(value), name)
@@ -233,9 +211,8 @@ class InferredSteps:
     def __init__(self) -> None:
         self._by_root: dict[int, inferred] = {}
         self.tensors: Tensors | None = None
-        self.is_of_modules = (
-            False  # whether a loss depends on parameters of a module: no others are looked for
-        )
+        # Whether a loss depends on parameters of a module: no others are looked for
+        self.is_of_modules = False
         self.replaced: dict[int, Tensor] = {}  # leaves since the last backward pass
         self._loose: list[Tensors] = []
 
@@ -274,9 +251,7 @@ class InferredSteps:
         roots = [root for one in (*registry.models, *registry.hidden) if (root := one.root()) is not None]
         ids = {id(p) for root in roots for p in root.parameters()} | set(map(id, of_optimizers))
         leaves = [leaf for leaf in graph_leaves(loss) if id(leaf) not in ids]
-        leaves = [
-            leaf for leaf in leaves if type(leaf) is nn.Parameter or not (leaf.ndim or is_sharded(leaf))
-        ]
+        leaves = [x for x in leaves if type(x) is nn.Parameter or not (x.ndim or is_sharded(x))]
         owners = find_owners(leaves)
         in_evaluation = {
             id(p) for one in owners for part in one.modules() if not part.training for p in part.parameters()

@@ -3,7 +3,7 @@
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from operator import lt
+from operator import le, lt
 from typing import Any
 
 from torch import Tensor
@@ -15,6 +15,7 @@ from modelscope_cli.watching.parameters import Stepper, norm_of, parameters_of
 # Steps whose gradients are compared; few, as it takes time.
 _CYCLES = 16
 _MOST_LOOKS = 64  # at gradients before they are read
+_ROUNDED = 1.01  # times a norm
 _PROBES = 4  # parameters of an optimizer that represent all of them
 _AVERAGES = "step", "exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg", "sum", "exp_inf", "mu_product"
 _MISUSES = "uncleared", "emptied", "discarded", "scaled", "shrunk"
@@ -27,6 +28,7 @@ class Cycle:
 
     optimizer: "weakref.ref[Stepper]"
     made: str | None = None  # the line that created it; None if it was created before the recorder
+    follows: "Cycle | None" = None  # the optimizer of that line that had stepped last by then
     n: int = 0  # steps that were compared, with a backward pass before each
     # Those in which the gradients of the previous step were never cleared; for a step that evaluates a
     # closure several times, those of the previous evaluation
@@ -52,6 +54,7 @@ class Cycle:
     _left: list[float] = field(default_factory=list)  # norms of the gradients after the last backward pass
     _before: list[float] = field(default_factory=list)  # the same before it
     _scale: float = 1.0
+    _is_unscaled: bool = False  # whether a gradient scaler has since divided them by its factor
     _first: "weakref.ref[Tensor] | None" = None  # the first parameter
 
     def before_backward(self) -> None:
@@ -76,6 +79,7 @@ class Cycle:
 
     def before_unscaling(self) -> None:
         def judge(norms: list[float]) -> None:
+            self._is_unscaled = True
             is_same_set = self._n_backward > 0 and len(norms) == len(self._left)
             self.shrunk += is_same_set and all(map(lt, norms, self._left))
 
@@ -97,8 +101,9 @@ class Cycle:
                 self.discarded += 1 < self._n_backward <= self._n_clear
                 if not is_inferred:
                     self.emptied += self._has_gradient and not any(norms)
-                    is_untouched = norms == self._left and not is_unscaling
-                    self.scaled += self._scale != 1 and any(norms) and is_untouched
+                    is_unscaled = self._scale == 1 or is_unscaling or self._is_unscaled
+                    divided = [_ROUNDED * norm / self._scale for norm in self._left]  # by the script itself
+                    self.scaled += any(norms) and not is_unscaled and not all(map(le, norms, divided))
 
         self._look(judge)
 
@@ -113,6 +118,7 @@ class Cycle:
                 # A closure clears gradients before each evaluation.
                 self.uncleared += not self._n_clear or (n > 1 and 2 * self._n_clear <= n)
             self._n_backward, self._n_clear, self._has_gradient = 0, 0, False
+            self._is_unscaled = False
 
         self._look(judge, with_norms=False)
         self.n_steps, self._n_evaluated = self.n_steps + 1, evaluated
@@ -155,15 +161,9 @@ class Cycle:
 
     def _choose_probes(self) -> None:
         parameters = self.held()
-        with_gradient = [p for p in parameters if p.grad is not None] or [
-            p for p in parameters if p.requires_grad
-        ]
-        indices = (
-            {round(i * (len(with_gradient) - 1) / (_PROBES - 1)) for i in range(_PROBES)}
-            if with_gradient
-            else set()
-        )
-        self._probes = [weakref.ref(with_gradient[index]) for index in sorted(indices)]
+        chosen = [p for p in parameters if p.grad is not None] or [p for p in parameters if p.requires_grad]
+        indices = {round(i * (len(chosen) - 1) / (_PROBES - 1)) for i in range(_PROBES)} if chosen else set()
+        self._probes = [weakref.ref(chosen[index]) for index in sorted(indices)]
 
     def _known_averages(self) -> list[Any]:
         state = getattr(self.optimizer(), "state", {})

@@ -142,11 +142,9 @@ def _gradient_cause(breach: Breach, replicas: Sequence[Replicas]) -> tuple[str, 
     if not differing:
         updates = breach.copies.row(step, 2)
         is_written_to = breach.is_exact and None not in updates and _are_same(updates)
-        return (
-            (f"they change after step {step} without an optimizer", _WRITE_ALIKE)
-            if is_written_to
-            else _UNKNOWN
-        )
+        if is_written_to:
+            return f"they change after step {step} without an optimizer", _WRITE_ALIKE
+        return _UNKNOWN
     first, norms_of_first = differing[0]
     usable = [norms for _, norms in differing if norms[0]]
     if len(usable) == len(gradients) and (ratios := _common_ratios(usable)):
@@ -248,8 +246,7 @@ def find_same_data(ranks: Sequence[RankLog]) -> Iterator[Event]:
         # Ranks that share the work on a batch need the same batch.
         if is_alike and _is_replicated(key[0], ranks):
             equal = f"the statistics of {key[1]} of {key[0]} are equal"
-            message = f"all {len(ranks)} ranks receive the same batches: {equal}"
-            yield Event(min(common), SAME_DATA, message)
+            yield Event(min(common), SAME_DATA, f"all {len(ranks)} ranks receive the same batches: {equal}")
             return
 
 
@@ -287,7 +284,6 @@ def compare_weights(ranks: Sequence[RankLog]) -> RankFacts | None:
         step=first.cause_step if first.is_exact else first.step,
         after=None if first.is_exact else first.after,
         distance=first.distance,
-        last_distance=last or None,
         message=f"{_subject(minority, first)} {_when(first)}{_how_far(first.distance, last)}: {words}",
         cure=cure,
         place=place,
@@ -353,13 +349,8 @@ def _late_breaches(replicas: Sequence[Replicas]) -> Iterator[Breach]:
         ends = [rank.end or {} for rank in copies.members.values()]
         keys = [key for key, (label, _) in _any_rank(copies).trained.items() if label == copies.optimizer]
         place = str(keys.index(copies.key))
-        checksums = [
-            {str(at): value for at, value in end.get("checksums", {}).get(copies.optimizer, {}).items()}.get(
-                place
-            )
-            for end in ends
-        ]
-        values = [value for value in checksums if value is not None]
+        checksums = [end.get("checksums", {}).get(copies.optimizer, {}) for end in ends]
+        values = [value for one in checksums for at, value in one.items() if str(at) == place]
         n_steps = {end.get("steps") for end in ends}
         if len(values) == len(ends) and len(set(values)) > 1 and len(n_steps) == 1 and copies.common():
             yield Breach(copies, int(ends[0]["steps"]), copies.common()[-1], tuple(values))

@@ -5,8 +5,8 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch.optim import optimizer as optim
@@ -15,6 +15,8 @@ from modelscope_cli.errors import UsageError, failed_device
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler, unseen_by_modes
 from modelscope_cli.plain_text import in_one_line
 
+_CAPTURED = "captured", "a CUDA graph was captured: the steps that it replays are not visible"
+_APART = "unwatched", "modelscope trained in this run: such a training has a record of its own"
 _watching: set[int] = set()  # processes with a recorder; a fork inherits this
 
 
@@ -23,13 +25,19 @@ def alone() -> Iterator[None]:
     """Allow only one recorder in this process."""
     process = os.getpid()
     if process in _watching:
-        message = "this process is already being watched"
-        raise UsageError(message, "end the first watch before the next, or give it several models")
+        hint = "end the first watch before the next, or pass it several models; ms.train records its own runs"
+        raise UsageError("this process is already being watched", hint)
     _watching.add(process)
     try:
         yield
     finally:
         _watching.discard(process)
+
+
+def apart(own: "Guard") -> AbstractContextManager[None]:
+    """Have every recorder but `own` look at nothing, while open."""
+    others = [one for one in Guard.all if one is not own and one.is_open]
+    return replaced(*[(one, "paused_by", _APART) for one in others])
 
 
 class Clock(Protocol):
@@ -48,9 +56,11 @@ class Guard:
         clock: returns seconds.
 
     Attributes:
-        is_open: False in a forked process, after an error, and while a CUDA graph is captured.
+        is_open: False in a forked process, after an error, while a CUDA graph is captured, and in `apart`.
         spent: seconds spent in the calls while `is_timed`.
     """
+
+    all: ClassVar["weakref.WeakSet[Guard]"] = weakref.WeakSet()
 
     def __init__(
         self, tell: Callable[[str, str], object], clock: Callable[[], float] = time.process_time
@@ -58,7 +68,9 @@ class Guard:
         self._tell, self._clock = tell, clock
         self.spent, self.is_timed = 0.0, True
         self._depth = 0
-        self._is_broken = self._is_paused = False
+        self._is_broken = False
+        self.paused_by: tuple[str, str] | None = None  # the event that says why it looks at nothing
+        Guard.all.add(self)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=functools.partial(_close, weakref.ref(self)))
         self._told: set[str] = set()
@@ -66,7 +78,7 @@ class Guard:
 
     @property
     def is_open(self) -> bool:
-        return not (self._is_broken or self._is_paused)
+        return not self._is_broken and self.paused_by is None
 
     def close(self) -> None:
         self._is_broken = True
@@ -75,10 +87,8 @@ class Guard:
     def __call__(self, look: Callable[..., object], *args: Any) -> None:
         """Call `look`; after an error report it and do nothing from then on."""
         if not self.is_open:
-            if not self._is_broken:
-                self.tell_once(
-                    "captured", "a CUDA graph was captured: the steps that it replays are not seen"
-                )
+            if not self._is_broken and self.paused_by is not None:
+                self.tell_once(*self.paused_by)
             return
         begun = self._clock() if self.is_timed and not self._depth else None
         if begun is not None and self.step_time is not None:
@@ -107,14 +117,12 @@ class Guard:
 
         def capture_begin(self_: Any, *args: Any, **kwargs: Any) -> None:
             if not self._is_broken:
-                self.tell_once(
-                    "captured", "a CUDA graph was captured: the steps that it replays are not seen"
-                )
+                self.tell_once(*_CAPTURED)
             begin(self_, *args, **kwargs)
-            self._is_paused = True
+            self.paused_by = _CAPTURED
 
         def capture_end(self_: Any) -> None:
-            self._is_paused = False
+            self.paused_by = None
             end(self_)
 
         with replaced((graph, "capture_begin", capture_begin), (graph, "capture_end", capture_end)):
@@ -153,16 +161,16 @@ def replaced(*functions: tuple[Any, str, Any]) -> Iterator[None]:
                 setattr(owner, name, original)
 
 
-def after_init(kind: type, then: Callable[[Any], object]) -> tuple[type, str, Callable[..., None]]:
-    """Return for `replaced` the `__init__` of a class that calls `then` with each new object."""
-    begin: Any = kind.__init__  # type: ignore[misc]
+def after(kind: type, then: Callable[[Any], object], name: str = "__init__") -> tuple[type, str, Any]:
+    """Return for `replaced` a method of a class that calls `then` with the object afterwards."""
+    original = getattr(kind, name)
 
-    @functools.wraps(begin)
-    def made(new: Any, *args: Any, **kwargs: Any) -> None:
-        begin(new, *args, **kwargs)
-        then(new)
+    @functools.wraps(original)
+    def method(one: Any, *args: Any, **kwargs: Any) -> None:
+        original(one, *args, **kwargs)
+        then(one)
 
-    return kind, "__init__", left_alone_by_compiler(made, with_callees=False)
+    return kind, name, left_alone_by_compiler(method, with_callees=False)
 
 
 StepHook = Callable[[Any, Any, Any], None]

@@ -14,8 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch import Tensor
 
 from modelscope_cli.hooks import torch_private
 from modelscope_cli.hooks.fetch import Deferred, joined, numbers
@@ -23,6 +22,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.records.naming import some
 from modelscope_cli.watching.model_registry import WatchedModel
 from modelscope_cli.watching.parameters import is_sharded
+from modelscope_cli.watching.uses import FunctionMode
 
 _FIRST = 32  # step: what is compiled has been by then
 _FEWEST = 4  # rows of an output that are exchanged
@@ -43,27 +43,11 @@ _BARRED = {
 }
 
 
-class _Notes(TorchFunctionMode):
-    """Passes every call of a function of torch to a tape."""
-
-    def __init__(self, tape: "Tape") -> None:
-        super().__init__()
-        self._tape = tape
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        output = function(*args, **(kwargs or {}))
-        self._tape.see(function, args, kwargs or {}, output)
-        return output
-
-    torch_private.left_alone_by_compiler(__torch_function__, with_callees=False)
-
-
 class Tape(threading.local):
     """The functions from the outputs of models to the loss, in this thread."""
 
     def __init__(self) -> None:
-        self._mode = _Notes(self)
-        self._is_on = self._is_left = False
+        self._mode = FunctionMode(self.see)
         self._compared: list[Deferred[None]] = []  # since the last step
         self._is_over = False  # whether a loss clearly depends on which output belongs to which sample
         # Of the models that ran since the last backward pass: model, number of its call, tensors
@@ -76,28 +60,18 @@ class Tape(threading.local):
         self._is_barred = False
 
     def go_on(self) -> None:
-        """Note functions from now on, below the modes of the script, if any output can be exchanged."""
-        if self.outputs and not self._is_barred and not self._is_on:
-            torch_private.insert_mode(self._mode, None)
-            self._is_on = True
+        """Note functions from now on, if any output can be exchanged."""
+        if self.outputs and not self._is_barred:
+            self._mode.start()
 
-    def pause(self, module: nn.Module) -> None:
+    def pause(self) -> None:
         """Note nothing inside a module with parameters, whose output is exchanged itself."""
-        if self._is_on and next(module.parameters(), None) is not None:
-            self._remove()
-        elif self._is_left:
-            self.drop()
-
-    def _remove(self) -> None:
-        torch_private.remove_mode(self._mode)
-        self._is_on = self._is_left = False
+        self._mode.stop()
 
     def drop(self) -> None:
         """Stop and forget, at the latest before a step."""
-        if self._is_on or self._is_left:
-            self._remove()
-        if self.outputs:
-            self._forget()
+        self._mode.stop()
+        self._forget()
 
     def begin(self, model: WatchedModel, output: Any) -> None:
         """Take the output of a model that has just run; its gradient is needed."""
@@ -108,15 +82,12 @@ class Tape(threading.local):
             return
         self._is_barred |= not is_small
         if tensors:
-            number = Counter(id(one) for one, *_ in self.outputs)[id(model)]
-            self.outputs.append((model, number, tensors))
+            self.outputs.append((model, Counter(id(one) for one, *_ in self.outputs)[id(model)], tensors))
             self._derived.update((id(x), x) for x in tensors)
 
     def see(self, function: Any, args: Any, kwargs: Any, output: Any) -> None:
         """Note a call that depends on an output."""
-        if not self._is_on or self._is_barred:
-            return
-        if not any(id(x) in self._derived for x in _tensors((args, kwargs))):
+        if self._is_barred or not any(id(x) in self._derived for x in _tensors((args, kwargs))):
             return
         name = getattr(function, "__name__", "")
         is_in_place = name.endswith("_") and (not name.endswith("__") or name.startswith("__i"))
@@ -127,13 +98,11 @@ class Tape(threading.local):
         elif len(self._calls) >= _MOST_CALLS:
             self._is_barred = True
         elif results:
-            plain = getattr(function, "__wrapped__", function)  # a criterion that is observed as well
-            self._calls.append((plain, args, kwargs, output))
+            self._calls.append((function, args, kwargs, output))
             self._derived.update((id(x), x) for x in results)
 
     def compare(self, loss: Any) -> None:
         """Record by how much a loss rises when the rows of each output are exchanged, in the model."""
-        was_on = self._is_on
         is_known = isinstance(loss, Tensor) and loss.numel() == 1 and id(loss) in self._derived
         if is_known and not self._is_barred:
             calls = self._leading_to(loss)
@@ -143,8 +112,7 @@ class Tape(threading.local):
                 # On a device it is seen when it is read.
                 if loss.device.type != "cpu" or _agree(float(again), float(loss)):
                     self._compared.append(self._exchange(calls, loss, again))
-        self.drop()
-        self._is_left = was_on  # `loss.backward()` runs inside the mode and puts it back
+        self.drop()  # `loss.backward()` runs inside the mode and puts it back
 
     def read(self) -> Deferred[list[None]]:
         """Record the comparisons so far in the models."""

@@ -80,8 +80,7 @@ class FiniteFlags:
             # A scalar is a loss. An input of a layer that needs no gradient is often a mask.
             if (last is None or last[0] is not x or last[1] != version) and x.ndim:
                 self._last = x, version
-                is_given_between = what == ENTERED and self.trace and self.trace[-1].what != BEGUN
-                if is_given_between and not x.requires_grad:
+                if what == ENTERED and self.trace and self.trace[-1].what != BEGUN and not x.requires_grad:
                     continue
                 copy = self.copy_of(x) if is_recorded else None
                 if (ends := range_of(x) if copy is None else (copy, copy)) is not None:

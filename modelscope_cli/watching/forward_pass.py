@@ -10,13 +10,12 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
-from modelscope_cli.hooks.torch_private import has_compiled, insert_mode, left_alone_by_compiler, remove_mode
-from modelscope_cli.watching.custom_optimizers import graph_leaves
+from modelscope_cli.hooks.torch_private import graph_leaves, has_compiled, insert_mode, remove_mode
 from modelscope_cli.watching.model_registry import CallKey, WatchedModel
 from modelscope_cli.watching.steps import is_running
+from modelscope_cli.watching.uses import FunctionMode
 
 
 @dataclass(slots=True)
@@ -232,21 +231,6 @@ def _is_from_zero(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     return isinstance(low, int | float) and low == 0 and high is None
 
 
-class _FunctionMode(TorchFunctionMode):
-    def __init__(self, see: Callable[[FunctionCall], None]) -> None:
-        super().__init__()
-        self._see = see
-
-    @functools.partial(left_alone_by_compiler, with_callees=False)
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        output = function(*args, **kwargs)
-        name = name_of(function, args, kwargs)
-        if name is not None:
-            self._see(FunctionCall(name, args, kwargs, output))
-        return output
-
-
 class FunctionalWatch(threading.local):
     """The function mode of this thread, and whether it is on.
 
@@ -255,9 +239,13 @@ class FunctionalWatch(threading.local):
     """
 
     def __init__(self, see: Callable[[FunctionCall], None]) -> None:
-        self._mode = _FunctionMode(see)
+        self._mode, self._see = FunctionMode(self._note), see
         self._is_on = False
         self._n_above = 0  # modes that the script had entered after this one, when it was last switched off
+
+    def _note(self, function: Any, args: Any, kwargs: Any, output: Any) -> None:
+        if (name := name_of(function, args, kwargs)) is not None:
+            self._see(FunctionCall(name, args, kwargs, output))
 
     def begin(self) -> bool:
         """Prepare for a forward pass; return False if the mode cannot be used."""

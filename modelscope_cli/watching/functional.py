@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from modelscope_cli.hooks.torch_private import is_transformed, left_alone_by_compiler
-from modelscope_cli.watching.custom_optimizers import graph_leaves
+from modelscope_cli.hooks.torch_private import graph_leaves, is_transformed, left_alone_by_compiler
 from modelscope_cli.watching.error_isolation import replaced
 
 See = Callable[[Tensor, list[Tensor]], object]

@@ -13,7 +13,6 @@ from modelscope_cli.hooks.torch_private import factor_of, output_shape_of, saved
 _NEAR = 16  # nodes of the graph behind the loss
 _MANY = 64  # nodes searched for a sum of shares
 _MOST = 2048  # nodes searched for terms
-_FEWEST = 8  # actions
 _BY_PLACE = {"Mul", "Add", "Sub", "Div", "Exp", "Log", "ToCopy", "Clone", "Alias", "Unsqueeze", "Expand"}
 _ROWS_KEPT = {"Squeeze", "Split", "SplitWithSizes", "Slice", "Chunk", "ToCopy", "Clone", "Mul", "Div", "Add"}
 _OF_ROWS = {"Addmm", "Mm"}  # linear layers, with one row a sample
@@ -24,15 +23,16 @@ _TO_BE_SMALL = _CROSS_ENTROPIES | {"MseLoss", "SmoothL1Loss", "HuberLoss"}
 _TO_BE_LARGE = {"LogSoftmax", "LogSigmoid"}
 _SCORES = *_TO_BE_LARGE, "Overlap", "Cosine"
 _WRONG = {(kind, True) for kind in _TO_BE_SMALL} | {(kind, False) for kind in _SCORES}
-# Sign of a log-probability in it: logits minus their logsumexp are one.
-_OF_LIKELIHOODS = {"LogSoftmax": 1, "Logsumexp": -1, "NllLoss": -1, "BinaryCrossEntropyWithLogits": -1}
+# Of labels, and of a normal distribution
+_LIKELIHOODS = {"LogSoftmax", "Logsumexp", "NllLoss", "BinaryCrossEntropyWithLogits", "Pow"}
 _GROWING = ("Mul", "Pow", "Exp")
-_BOUNDS, _SCALED_RATIO = ("Minimum", "Maximum"), ("Mul", "Neg", "Clamp")
 _KEPT = ("Clone", "Expand", "ClampMin")
 _PROBABILITIES = ("Sigmoid", "Softmax")
 _PLAIN = {"Add", "Sub", "Mean", "Sum", "ToCopy", "Clone", "Alias", "Cat", "Stack"}
 _PLAIN |= {"View", "UnsafeView", "Squeeze", "Unsqueeze"}
 _PICKS = ("Gather", "Index", "Select")
+# From a weight to a log-probability
+_FOLLOWED = _PLAIN | {*_PICKS, "Neg", "Rsub", "Mul", "Div", "Exp", "Clamp"}
 _ADDED = {"Add", "Sub", "Rsub", "Mul", "Sum", "Mean", "Pow"}
 _MOVED = {"View", "UnsafeView", "Slice", "Select", "Squeeze", "Transpose", "Permute", "Clone"}
 _DIFFERENCES = ("SubBackward0", "RsubBackward0")
@@ -166,11 +166,8 @@ def wrong_factor(terms: Sequence[Term]) -> float | None:
     """Return the factor of a loss that its steps make worse, such as -1 of a criterion; None for any other.
 
     All terms are the negative of a criterion or of a divergence, or a log-probability, an overlap or a cosine
-    without a minus sign; or one is the smaller of ratio and clipped ratio, times advantages, which PPO maximises.
+    without a minus sign.
     """
-    for term in clipped(terms):
-        if (term.kind == "Minimum") == (term.factor > 0):
-            return term.factor
     if (divergence := divergence_in(terms)) is not None and divergence[0] < 0:
         return divergence[0]
     kinds = {(_score_of(term.node) or term.kind, term.factor < 0) for term in terms}
@@ -262,19 +259,6 @@ def _exponents(node: Any) -> list[tuple[tuple[Any, int], int]]:
     return found
 
 
-def clipped(terms: Sequence[Term]) -> list[Term]:
-    """Return the terms that are the smaller or larger of ratio and clipped ratio, times advantages, as in PPO."""
-    return [term for term in terms if term.kind in _BOUNDS and _has_clipped_ratio(term.node)]
-
-
-def _has_clipped_ratio(node: Any) -> bool:
-    """Tell whether a minimum or maximum compares products of one ratio, exp(...), and of the same ratio clamped."""
-    sides = [set(_nodes_behind(other, _SCALED_RATIO)) for other, _ in _inputs(node)]
-    ratios = [{one for one in side if _kind_of(one) == "Exp"} for side in sides]
-    n_clamped = [any(_kind_of(one) == "Clamp" for one in side) for side in sides]
-    return len(sides) == 2 and sorted(n_clamped) == [False, True] and bool(ratios[0] & ratios[1])
-
-
 def _score_of(node: Any) -> str | None:
     """Name a score that is to be large: an overlap, or the cosine to a constant; None for any other node."""
     inputs = _inputs(node)
@@ -322,7 +306,8 @@ def divergence_in(terms: Sequence[Term]) -> tuple[float, Tensor] | None:
                 continue  # from another distribution
         else:
             continue
-        if variance is None or not any(one.factor * term.factor < 0 for one in logarithms):
+        sign = math.copysign(1, term.factor)  # a weight may be 0
+        if variance is None or not any(math.copysign(1, one.factor) == -sign for one in logarithms):
             continue
         for square in squares:
             mean = saved_in(square.node, "self")
@@ -345,43 +330,12 @@ def is_latent_cut_off(terms: Sequence[Term]) -> bool:
     return bool(seen) and not waiting and not means & seen
 
 
-def slopes_in(terms: Sequence[Term]) -> Tensor | None:
-    """Return the derivative of a loss by each log-probability that it contains; None if there are too few.
-
-    That is minus an advantage for each action in a policy gradient.
-    """
-    slopes = list[Tensor]()
-    unclipped = [
-        Term(inner.node, inner.number, inner.kind, inner.factor * term.factor)
-        for term in clipped(terms)
-        for edge in _inputs(term.node)
-        for inner in terms_from(*edge)
-    ]
-    for term in (*terms, *unclipped):
-        if term.kind in _OF_LIKELIHOODS:
-            slopes.append(torch.tensor([term.factor * _OF_LIKELIHOODS[term.kind]]))
-        elif term.kind == "Mul" and len(_inputs(term.node)) == 1:
-            saved = [x for name in ("self", "other") if (x := saved_in(term.node, name)) is not None]
-            sign = _sign_of_likelihood(_inputs(term.node)[0][0])
-            slopes += [x.detach().float().cpu().flatten() * term.factor * sign for x in saved[:1] if sign]
-    together = torch.cat(slopes) if slopes else torch.empty(0)
-    return together if len(together) >= _FEWEST else None
-
-
-def _sign_of_likelihood(node: Any) -> int:
-    """Return 1 for a log-probability, of labels or of a normal distribution, -1 for minus that, 0 for neither."""
-    for term in terms_from(node):
-        sign = _OF_LIKELIHOODS.get(term.kind, 0)
-        if term.kind == "Div":  # -(x - mean)^2 / (2 std^2)
-            inner = terms_from(_inputs(term.node)[0][0])
-            sign = next((-1 if one.factor > 0 else 1 for one in inner if one.kind == "Pow"), 0)
-        elif term.kind == "Exp":  # the ratio of a probability to an earlier one
-            sign = _sign_of_likelihood(_inputs(term.node)[0][0])
-        elif term.kind == "Pow":
-            sign = -1
-        if sign:
-            return sign if term.factor > 0 else -sign
-    return 0
+def has_weighted_likelihoods(terms: Sequence[Term]) -> bool:
+    """Tell whether log-probabilities in a loss have weights, such as the advantages of a policy gradient."""
+    factors = {term.factor for term in terms if term.kind in _LIKELIHOODS}
+    products = [term.node for term in terms if term.kind == "Mul" and len(_inputs(term.node)) == 1]
+    kinds = {_kind_of(one) for node in products for one in _nodes_behind(node, _FOLLOWED)}
+    return len(factors) >= _MANY_TERMS or not kinds.isdisjoint(_LIKELIHOODS)
 
 
 def _is_square(prediction: tuple[int, ...], difference: tuple[int, ...]) -> bool:

@@ -96,9 +96,8 @@ class LossWatch:
         if len(self._pending) >= _MOST_PENDING:
             self.add_up()()
 
-    def see_derived(self, loss: Any, inputs: Any) -> None:
+    def see_derived(self, loss: Any, parameters: tuple[Any, ...]) -> None:
         """Add a loss whose derivatives by parameters are computed; it counts if `backward` is never called."""
-        parameters = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
         is_loss = isinstance(loss, Tensor) and loss.numel() == 1
         if is_loss and any(isinstance(one, nn.Parameter) for one in parameters):
             self._derived = [*self._derived[-_MOST_PENDING:], loss.detach().reshape(()).clone()]
@@ -159,29 +158,24 @@ def watched_losses(
 
     @functools.wraps(grad)
     def watched_grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        inputs = inputs if isinstance(inputs, Tensor) else tuple(inputs)  # it may be a generator
+        inputs = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)  # it may be a generator
         is_inner = in_backward() or kwargs.get("create_graph") or any(args[2:3])
         if torch.compiler.is_compiling() or not is_ours() or is_inner:
             return grad(outputs, inputs, *args, **kwargs)
-        leaves = (inputs,) if isinstance(inputs, Tensor) else inputs
-        if not is_pass(outputs, leaves):
+        if not is_pass(outputs, inputs):
             watch.see_derived(outputs, inputs)
             return grad(outputs, inputs, *args, **kwargs)
         begin(outputs)
         result = grad(outputs, inputs, *args, **kwargs)
-        with shown_gradients(leaves, result):
+        with shown_gradients(inputs, result):
             end()
         return result
 
     @functools.wraps(scale)
     def watched_scale(self: Any, outputs: Any) -> Any:
         scaled = scale(self, outputs)
-        if (
-            not torch.compiler.is_compiling()
-            and is_ours()
-            and self.is_enabled()
-            and not isinstance(outputs, Iterator)
-        ):
+        is_seen = not torch.compiler.is_compiling() and is_ours() and self.is_enabled()
+        if is_seen and not isinstance(outputs, Iterator):
             several = isinstance(outputs, (list, tuple))
             pairs = zip(scaled, outputs, strict=True) if several else [(scaled, outputs)]
             for scaled_loss, plain in pairs:

@@ -22,10 +22,11 @@ from modelscope_cli.hooks.torch_private import (
     remove_global_hook,
 )
 from modelscope_cli.records.naming import dtype_name, percent
-from modelscope_cli.records.watch import DROPPED, LAYOUT
+from modelscope_cli.records.watch import BACKGROUND, DROPPED, LAYOUT
+from modelscope_cli.source_location import place_of_caller
 from modelscope_cli.watching import forward_pass
 from modelscope_cli.watching.bookkeeping import Bookkeeper
-from modelscope_cli.watching.error_isolation import Guard
+from modelscope_cli.watching.error_isolation import Guard, after, replaced
 from modelscope_cli.watching.exchanged_rows import Tape
 from modelscope_cli.watching.finite_flags import BEGUN, CALLED, ENTERED, LEFT, FiniteFlags
 from modelscope_cli.watching.forward_pass import ForwardPass, FunctionalWatch, FunctionCall
@@ -45,16 +46,16 @@ from modelscope_cli.watching.model_registry import (
 from modelscope_cli.watching.non_finite_origin import is_harmless
 from modelscope_cli.watching.parameters import is_sharded
 from modelscope_cli.watching.replicas import ReplicaWatch
-from modelscope_cli.watching.source_location import place_of_caller
 from modelscope_cli.watching.step_sums import FunctionOperation, StepSums, dimension_of
 from modelscope_cli.watching.step_time import StepTime
-from modelscope_cli.watching.token_targets import TokenWatch
+from modelscope_cli.watching.uses import Outputs
 from modelscope_cli.watching.whole_outputs import find_leak, see_output
 
 MOST_CALLS = 16  # of one function in one call of a module; a loop over time would add a row for every step
 
 _MOST_PASSES = 512  # recorded for one step, for models that are never stepped
 _ROUGH, _LOOKED_AT = 1.5, 64  # times; samples
+_ROW = 3  # passes without training between them
 _NEARLY_ALL = 0.9  # of the input of a dropout
 _MOST_SPREADS = 4  # passes of a step whose outputs are compared row by row
 _FOLLOWED = range(2, 12)  # backward passes before a pass in which unused parameters are looked for
@@ -85,12 +86,14 @@ class PassWatch:
         self._guard, self._settle, self._replicas = guard, settle, replicas
         self._is_counting = is_counting
         self.is_blind = False  # during passes of the recorder itself
+        self.is_stepping = False  # an optimizer, without gradients, in a stretch without hooks
         self._pass = ForwardPass()
         self._handles: list[RemovableHandle] = []
         self._is_away = False  # whether the hooks are removed until the running root ends
         self._functional = FunctionalWatch(self._called)
         self.tape = Tape()
-        self.step_time, self.tokens = StepTime(), TokenWatch()
+        self.step_time, self.outputs = StepTime(), Outputs(self._count_prediction)
+        self.resting = ExitStack()  # what is open while there are no hooks
         # The last model run without gradients, and whether in training mode.
         self._evaluated: tuple[WatchedModel, bool] | None = None
 
@@ -104,6 +107,7 @@ class PassWatch:
             stack.callback(self._functional.switch, False)
             stack.callback(self.tape.drop)
             stack.callback(self._bookkeeper.uses.stop)
+            stack.callback(self.outputs.stop)
             yield
 
     def hook(self) -> None:
@@ -120,27 +124,51 @@ class PassWatch:
         self._is_away = root is not None
         self._handles = [] if root is None else [root.register_forward_hook(self._rehook, always_call=True)]
 
+    def rest(self) -> None:
+        """Remove the hooks, except while gradients are disabled, so that evaluations are seen."""
+        self.unhook()
+        # `no_grad` calls the first
+        contexts = torch.set_grad_enabled, torch.enable_grad, torch.inference_mode
+        doors = [(one, name) for one in contexts for name in ("__init__", "__enter__", "__exit__")]
+        self.resting.enter_context(replaced(*(after(one, self._look, name) for one, name in doors)))
+
+    def _look(self, context: Any) -> None:
+        if not self.is_stepping:
+            self.outputs.stop()  # `zero_grad()` reads each gradient by a function
+            (self.unhook if torch.is_grad_enabled() else self.hook)()
+
     @left_alone_by_compiler
     def _rehook(self, module: nn.Module, args: Any, output: Any) -> None:
         self.hook()
         self._pass.leave(module)
-        if self.tape.outputs or self._is_counting():
-            self._guard(self._note_output, module, output)
+        self._guard(self._note_output, module, output)
         self.step_time.end_pass()
 
     def _note_output(self, module: nn.Module, output: Any) -> None:
-        """Follow the output of a root to the loss, in steps that are planned to be recorded."""
+        """Follow the output of a root to criteria, and to the loss in steps that are planned to be recorded."""
+        self.outputs.end(module, output)
         if torch.is_grad_enabled() and module.training and self._is_counting():
             found = self._registry.find(peel(module))
             if found is not None and not self._losses.is_reevaluated and not is_transformed():
                 self.tape.begin(found[0], output)
         self.tape.go_on()
 
-    def count_evaluation(self) -> None:
-        """Count a criterion applied to the last pass without gradients; None is seen while there are no hooks."""
-        if self._evaluated is not None and self._handles:
+    def count_evaluation(self, values: Any) -> bool:
+        """Count a criterion applied to the last pass without gradients; False if it depends on no output."""
+        is_counted = self.outputs.reach(values)
+        if is_counted and self._evaluated is not None and not torch.is_grad_enabled():
+            self._evaluated[0].count_evaluation(self._evaluated[1])
+        return is_counted
+
+    def _count_prediction(self) -> None:
+        """Count passes without gradients and a criterion that make predictions, if several follow each other."""
+        if self._evaluated is not None:
             model, is_training = self._evaluated
-            model.count_evaluation(is_training)
+            place = model.no_grad_at, sum(model.passes)
+            n_before = model.row[1] if model.row[0] == place else 0
+            model.row = place, n_before + 1
+            if n_before + 1 >= _ROW:
+                model.evaluated[not is_training] += 1 if n_before >= _ROW else _ROW
 
     def forget_broken(self) -> None:
         """Close the calls that an exception has ended."""
@@ -157,8 +185,9 @@ class PassWatch:
             return
         if not in_backward() and not self.is_blind:
             self.step_time.begin_pass(is_inside=bool(self._pass.open))
-            if not self._pass.open:
-                self.tape.pause(module)
+            if not self._pass.open and next(module.parameters(), None) is not None:
+                self.tape.pause()
+                self.outputs.begin(module)
             if self._pass.open or not self._is_only_counted(module):
                 self._guard(self._open, module, args)
 
@@ -248,9 +277,7 @@ class PassWatch:
         found = self._registry.find(root)
         model = found[0] if found else self._registry.register(root)
         if is_compiled(module) or is_compiled(root):
-            message = (
-                "the model is compiled: its layers run as one and are not visible, but its parameters are"
-            )
+            message = "the model is compiled: its layers are not visible, only its parameters"
             self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
         if model is None:
             return None, False
@@ -297,18 +324,18 @@ class PassWatch:
         """Record that a module runs, and the input of the first one with weights."""
         model.ran.add(name)
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p >= _NEARLY_ALL:
-            self._guard.tell_once(
-                DROPPED, f"{name or type(module).__name__} sets {percent(module.p)} of its input to 0"
-            )
+            what = name or type(module).__name__
+            self._guard.tell_once(DROPPED, f"{what} sets {percent(module.p)} of its input to 0")
+        targets = args[3] if type(module).__name__ == "RoIHeads" and len(args) > 3 else None
+        if any((one["labels"] == 0).any() for one in targets or ()):
+            words = "boxes of the label 0 are background to Faster and Mask R-CNN of torchvision"
+            self._guard.tell_once(BACKGROUND, f"{words}: count the classes of objects from 1")
         tensors = [tensor for _, tensor in tensors_in(args) if tensor.is_floating_point()]
-        if isinstance(module, nn.Embedding):
-            self.tokens.see_input(module, next((x for _, x in tensors_in(args)), None))
         if not tensors:
             return
         if not self._pass.has_entered and next(module.parameters(recurse=False), None) is not None:
             self._pass.has_entered = True
             self._record_input(model, name, type(module).__name__, tensors[0])
-            self.tokens.see_input(module, tensors[0])
         if module.training and isinstance(module, nn.modules.batchnorm._BatchNorm) and tensors[0].ndim > 1:
             values = tensors[0].numel() // max(tensors[0].shape[1], 1), len(tensors[0])
             model.norms[name] = max(model.norms.get(name, values), values)
@@ -316,11 +343,11 @@ class PassWatch:
                 is_frozen = not module.weight.requires_grad
                 model.frozen_norms[name] = model.frozen_norms.get(name, True) and is_frozen
 
-    def look_for_leaks(self, models: Sequence[WatchedModel], targets: Tensor | None) -> None:
+    def look_for_leaks(self, models: Sequence[WatchedModel]) -> None:
         """Run a copy of each model with a changed batch."""
         self.is_blind = True
         try:
-            self._guard.tell_all(leak for one in models if (leak := find_leak(one, targets)) is not None)
+            self._guard.tell_all(leak for one in models if (leak := find_leak(one)) is not None)
         finally:
             self.is_blind = False
 
@@ -361,7 +388,7 @@ class PassWatch:
         if not name and now.is_training and now.model.passes[0] <= _MOST_SPREADS:
             # Nested, sparse or quantised.
             with contextlib.suppress(TypeError, RuntimeError, NotImplementedError):
-                see_output(now.model, args, kwargs, output)
+                see_output(now.model, args, output)
         if forward_pass.is_criterion(module, output):
             now.model.forget(name)
             if not name:
@@ -384,10 +411,8 @@ class PassWatch:
         if now.model is None or x is None or (key := now.count(call.name)) is None:
             return
         if now.open[-1].functions[call.name] > MOST_CALLS:
-            message = (
-                f"a module calls {call.name} more than {MOST_CALLS} times in one pass; only the first are "
-                "recorded"
-            )
+            message = f"a module calls {call.name} more than {MOST_CALLS} times in one pass;"
+            message += " only the first are recorded"
             self._guard.tell_once("many-calls", message)
             return
         now.model.flags.see(CALLED, key, x, is_recorded=True)

@@ -68,13 +68,8 @@ def data_in(args: Any) -> list[Tensor]:
 
     A nested argument after the first, such as `(h, c)`, is a state.
     """
-    several = args if isinstance(args, tuple) else (args,)
-    found = [
-        x
-        for place, one in enumerate(several)
-        for _, x in tensors_in(one)
-        if not place or isinstance(one, Tensor)
-    ]
+    args = args if isinstance(args, tuple) else (args,)
+    found = [x for n, one in enumerate(args) for _, x in tensors_in(one) if not n or isinstance(one, Tensor)]
     return [x for x in found if x.is_floating_point() or (x is found[0] and x.dtype in _TOKENS)]
 
 
@@ -87,8 +82,7 @@ def roughness_of(x: Tensor) -> float:
     if x.ndim != 4 or x.shape[1] not in _COLOURS or min(x.shape[2:]) < _SMALLEST:
         return 1.0
     n, channels, height, width = x.shape
-    meant = x.reshape(n, height, width, channels).permute(0, 3, 1, 2)
-    return _roughness(x) / max(_roughness(meant), 1e-12)
+    return _roughness(x) / max(_roughness(x.reshape(n, height, width, channels).permute(0, 3, 1, 2)), 1e-12)
 
 
 def _roughness(images: Tensor) -> float:

@@ -19,10 +19,10 @@ from modelscope_cli.hooks.patterns import Layer, explain, match_layers, parse_pa
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.watch import MADE_AGAIN, MOVING_NORMS
+from modelscope_cli.source_location import frame_of_caller, place_of_caller, walk_named
 from modelscope_cli.watching.finite_flags import FiniteFlags, Suspects
 from modelscope_cli.watching.model_inputs import EnteringKey, EnteringSums
 from modelscope_cli.watching.modes import layers_in_mode
-from modelscope_cli.watching.source_location import frame_of_caller, place_of_caller, walk_named
 from modelscope_cli.watching.step_sums import StepSums
 
 # Wrappers of a model, by the name of their class or a base class, so that nothing has to be imported. Any other
@@ -50,7 +50,7 @@ CallKey = tuple[str, int]  # name of a layer, number of the call
 class WatchedModel:
     """A model that runs in the script."""
 
-    label: str  # its class, with `#2` for the second of that class
+    label: str  # its class, with `#2` for the second of that class, or its variable; see `_variable_of`
     root: "weakref.ref[nn.Module]"
     wanted: frozenset[str] | None = None  # names of the layers of `--layer`; None for every innermost call
     made: str | None = None  # the line that makes it
@@ -97,9 +97,6 @@ class WatchedModel:
     outputs: list[Tensor] = field(default_factory=list)
     # A few rows of each tensor of its first batch, for `find_leak`; None if it has other arguments.
     probe: tuple[Any, ...] | None = None
-    # All arguments of that batch, of a model of sequences, for `width_by_place`, and what that returned.
-    arguments: tuple[Any, Any] | None = None
-    width_by_place: int = 0
     # Mean and standard deviation of its input in evaluation mode without gradients, in the first passes with
     # a criterion.
     validated: list[Tensor] = field(default_factory=list)
@@ -122,6 +119,8 @@ class WatchedModel:
     # exchanged, and the loss; see `exchanged_rows`.
     exchanged: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     of_one_point: list[float] = field(default_factory=list)  # the loss if all of its outputs were the same
+    # Where in the training the last passes in a row were that made predictions, and how many they are.
+    row: tuple[tuple[int, int], int] = ((-1, -1), 0)
     _before: tuple[int, Tensor] | None = None  # backward passes, and the last input in evaluation mode
 
     def begin_step(self, step: int, is_recording: bool, is_followed: bool = True) -> None:
@@ -145,6 +144,7 @@ class WatchedModel:
     def count_evaluation(self, is_training: bool) -> None:
         """Count a criterion applied to its output without gradients."""
         self.evaluated[not is_training] += 1
+        self.row = (-1, -1), 0
         if self.seen is not None:
             self.validated.append(self.seen)
             self.seen = None
@@ -267,6 +267,17 @@ def is_called_target(module: nn.Module) -> bool:
     frame = frame_of_caller()
     variables = list(frame.f_locals.items()) if frame is not None else []
     return any(value is module and _TARGET.search(name) for _, name, value in walk_named(variables, 2))
+
+
+def _variable_of(module: nn.Module) -> str | None:
+    """Return the variable that alone holds a module of torch where it runs, if others hold more of its class."""
+    frame = frame_of_caller() if type(module).__module__.startswith("torch.") else None
+    for scope in (frame.f_locals, frame.f_globals) if frame is not None else ():
+        held = [(name, value) for name, value in scope.items() if type(value) is type(module)]
+        names = [name for name, value in held if value is module]
+        if len(names) == 1 < len(held):
+            return names[0]
+    return None
 
 
 def kind_of(module: nn.Module) -> str:
@@ -416,27 +427,20 @@ class ModelRegistry:
             names = [name for name, is_frozen in one.frozen_norms.items() if is_frozen]
             if names and one.is_stepped:
                 norms = "a frozen batch norm" if len(names) == 1 else f"{len(names)} frozen batch norms"
-                words = (
-                    f"in training mode the running statistics of {norms} of {one.label} change: {some(names)}"
-                )
-                yield MOVING_NORMS, f"{words}; call .eval() on them to keep the frozen part as it was"
+                words = f"in training mode the running statistics of {norms} of {one.label} change"
+                yield MOVING_NORMS, f"{words}: {some(names)}; call .eval() on them to keep them frozen too"
             if one.n_again:
-                words = (
-                    f"is made again {counted(one.n_again, 'time')} ({one.made}): each starts from new weights"
-                )
-                yield MADE_AGAIN, f"{one.label} {words}"
+                words = f"{one.label} is made again {counted(one.n_again, 'time')} ({one.made})"
+                yield MADE_AGAIN, f"{words}: each starts from new weights"
 
     def _new(self, root: nn.Module) -> WatchedModel:
         made, place, trained = self._made.get(id(root), (None, None, []))
         place = place if made is not None and made() is root else None
         shapes = tuple(p.shape for p in root.parameters() if not is_lazy(p))
         label = self._label(root)
+        kind = label.partition("#")[0]
         for one in trained if place else ():
-            if (one.made, one.shapes, one.label.partition("#")[0]) == (
-                place,
-                shapes,
-                label.partition("#")[0],
-            ):
+            if (one.made, one.shapes, one.label.partition("#")[0]) == (place, shapes, kind):
                 one.root, one.has_been_trained, one.n_again = weakref.ref(root), False, one.n_again + 1
                 return one
         model = WatchedModel(label, weakref.ref(root), made=place, shapes=shapes)
@@ -445,11 +449,9 @@ class ModelRegistry:
         return model
 
     def _label(self, root: nn.Module, kind: str | None = None) -> str:
-        kind = kind or kind_of(root)
-        others = (
-            model.label for model in (*self.models, *self.hidden, *self._named) if model.root() is not root
-        )
-        n_alike = sum(label.partition("#")[0] == kind for label in others)
+        kind = kind or _variable_of(root) or kind_of(root)
+        every = *self.models, *self.hidden, *self._named
+        n_alike = sum(one.label.partition("#")[0] == kind for one in every if one.root() is not root)
         return f"{kind}#{n_alike + 1}" if n_alike else kind
 
     def _selected_names(self, root: nn.Module) -> frozenset[str]:

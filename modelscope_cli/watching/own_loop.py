@@ -1,6 +1,6 @@
 """Watch a training loop of the caller's own: `with watch(model, optimizer) as watched: ...`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self
@@ -47,7 +47,7 @@ class WatchedLoop:
         for model in self._models:
             if next(model.parameters(), None) is None:
                 raise UsageError(
-                    f"{with_article(type(model).__name__)} has no parameters to train", "give the whole model"
+                    f"{with_article(type(model).__name__)} has no parameters to train", "pass the whole model"
                 )
         self._request = request
         self._memory, self._invocation = RankLog(), Invocation()
@@ -107,6 +107,15 @@ class WatchedLoop:
             raise AttributeError(f"{type(self).__name__} has no '{name}'; its record() has the results")
         return getattr(self.record(), name)
 
+    def __getitem__(self, key: str | int | slice) -> Any:
+        return self.record()[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.record())
+
+    def __contains__(self, one: object) -> bool:
+        return one in self.record()
+
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *(name for name in dir(WatchRecord) if name[0] != "_")]
 
@@ -131,11 +140,8 @@ def _several(objects: Any, kind: type[Any], word: str) -> list[Any]:
     for one in several if several or kind is Optimizer else [None]:
         if not isinstance(one, kind):
             what = f"the class {one.__name__}" if isinstance(one, type) else with_article(type(one).__name__)
-            is_swapped = isinstance(one, nn.Module | Optimizer)
-            hint = (
-                "give the model first, then its optimizer"
-                if is_swapped
-                else f"give a {word}, or a list of several"
-            )
+            hint = f"pass a {word}, or a list of several"
+            if isinstance(one, nn.Module | Optimizer):
+                hint = "pass the model first, then its optimizer"
             raise UsageError(f"{what} is not a {word}", hint)
     return several

@@ -62,8 +62,7 @@ class StepWatch:
                 for parameter, sample in zip(self._parameters, self._samples, strict=True)
             )
         n = len(changes)
-        norms = numbers([*self._gradients, *self._weights, *self._sampled, *changes])
-        return norms.then(
+        return numbers([*self._gradients, *self._weights, *self._sampled, *changes]).then(
             lambda fetched: [
                 (None if grad == -1 else grad, weight, change / sampled if sampled else None)
                 for grad, weight, sampled, change in zip(
@@ -82,16 +81,6 @@ class StepWatch:
             norm if p.grad is None else norm / scale.to(norm.device)
             for norm, p in zip(gradient_norms, self._parameters, strict=True)
         ]
-
-
-def is_of_targets(x: Tensor, target: Tensor) -> bool:
-    """Tell whether a prediction is one for all samples, as of a constant, or shares the memory of the targets."""
-    with contextlib.suppress(
-        RuntimeError, NotImplementedError
-    ):  # sparse, or a subclass without memory of its own
-        is_one = x.ndim > 0 and len(x) > 1 and x.stride(0) == 0
-        return is_one or x.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()
-    return False
 
 
 def is_sharded(x: Tensor) -> bool:

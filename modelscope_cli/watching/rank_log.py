@@ -24,6 +24,7 @@ class Described:
     key: tuple[Any, ...]
     entry: Entry
     rows: dict[int, list[Any]] = field(default_factory=dict)
+    optimizers: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -80,11 +81,11 @@ class FactsLog:
 def _input(described: Described) -> watch.WatchedInput:
     n, mean, m2, low, high, non_finite, batch, alike = columns_of(described.rows, 8)
     std = tuple(math.sqrt(float(s) / k) if k else None for s, k in zip(m2, n, strict=True))
-    series = watch.InputSeries(
-        tuple(described.rows), _numbers(mean), std, _numbers(low), _numbers(high), non_finite, batch, alike
-    )
     (model, name), entry = described.key, described.entry
     shape, is_computed = tuple(entry["shape"]), bool(entry["computed"])
+    samples = tuple(k // max(math.prod(shape[1:]), 1) for k in n)
+    numbers = _numbers(mean), std, _numbers(low), _numbers(high)
+    series = watch.InputSeries(tuple(described.rows), *numbers, non_finite, batch, alike, samples)
     return watch.WatchedInput(model, name, entry["type"], shape, entry["dtype"], is_computed, series)
 
 
@@ -94,7 +95,7 @@ def _criterion(described: Described) -> watch.WatchedCriterion:
     counts = [dict(map(tuple, row)) if row is not None else {} for row in labels]
     all_labels = sum(map(Counter, counts), Counter[int]())
     name, place, is_training = described.key
-    shapes = described.entry["shapes"]
+    shapes, n_classes = described.entry["shapes"], described.entry["classes"] or 0
     return watch.WatchedCriterion(
         name=name,
         place=place,
@@ -104,9 +105,11 @@ def _criterion(described: Described) -> watch.WatchedCriterion:
         shapes=(tuple(shapes[0]), tuple(shapes[1])) if shapes else None,
         is_summed=described.entry["is_summed"],
         is_weighted=described.entry.get("is_weighted", False),
-        label_entropy=_entropy(all_labels),
+        label_entropy=_entropy(all_labels, described.entry.get("smoothing", 0.0), n_classes),
         commonest_label=_commonest(all_labels),
-        absent=_absent(all_labels, described.entry["classes"] or 0),
+        absent=_absent(all_labels, n_classes),
+        label=next(iter(all_labels)) if len(all_labels) == 1 and all(counts) else None,
+        optimizers=tuple(sorted(described.optimizers)),
         series=watch.CriterionSeries(
             step=tuple(described.rows),
             value=_numbers(value),
@@ -134,13 +137,17 @@ def _absent(counts: Mapping[int, int], n_classes: int) -> tuple[int, ...]:
     return tuple(one for one in range(n_classes) if one not in counts) if is_known else ()
 
 
-def _entropy(counts: Mapping[int, int]) -> float | None:
+def _entropy(counts: Mapping[int, int], smoothing: float, n_classes: int) -> float | None:
     """Return the entropy of the labels in nats with the correction of Miller (1955); None without labels."""
     total = sum(counts.values())
     if not total:
         return None
-    plain = -sum(n / total * math.log(n / total) for n in counts.values())
-    return plain + (len(counts) - 1) / (2 * total)
+    shares = [
+        (1 - smoothing) * counts.get(one, 0) / total + smoothing / n_classes for one in range(n_classes)
+    ]
+    correction = (len(counts) - 1) / (2 * total)
+    entropy = -sum(share * math.log(share) for share in shares if share)
+    return min(entropy + correction, math.log(max(n_classes, 2)))
 
 
 def _model_facts(entry: Entry) -> watch.ModelFacts:
@@ -253,6 +260,8 @@ class RankLog:
         for id_, values in entry.get("parameters", {}).items():
             self.parameters.setdefault(self._by_id[int(id_)], {})[step] = list(map(number, values))
         self._take_rows(entry.get("entering", {}) | entry.get("criteria", {}), step)
+        for id_ in entry.get("criteria", {}):
+            self._by_id[int(id_)].optimizers.add(entry["optimizer"])
         if "passes" in entry:  # there are other ranks
             self.passes[entry["optimizer"], step] = tuple(entry["passes"])
             for id_, (checksum, signed, norm) in entry["weights"].items():
@@ -293,7 +302,7 @@ def _sums(values: list[Any]) -> Sums:
         alive=unpack(alive),
     )
     if not 0 <= first <= first + len(used) <= N_BINS + 2:
-        raise ValueError("a histogram of another size")
+        raise ValueError("a histogram of a different size")
     counts = [0] * first + used
     counts += [0] * (N_BINS + 2 - len(counts))
     return Sums(moments, tuple(counts), number(squares), (saturated[0], saturated[1]) if saturated else None)

@@ -95,9 +95,10 @@ def _notices(series: RunSeries, first: RankLog, is_running: bool) -> Iterator[No
     elif first.steps or end.get("backward"):
         pass  # what is missing is the reason of the verdict
     elif first.exit_code:
-        crash = end.get("crash")
-        how = f"crashed{crash}," if crash else f"ended with exit code {first.exit_code}"
-        yield Notice(NEVER_TRAINED, f"{script} {how} before it trained anything")
+        crash = end.get("crash") or ""  # ` in layer 3 ...`, or `: KeyError ...`
+        how = "crashed" if crash else f"ended with exit code {first.exit_code}"
+        how += " before it trained anything" + "," * crash.startswith(" ") + crash
+        yield Notice(NEVER_TRAINED, f"{script} {how}")
     else:
         others = "; processes started by the script are not watched, unlike those of torchrun"
         message = f"{script} never trained: no optimizer stepped and nothing ran backward"

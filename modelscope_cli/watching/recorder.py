@@ -17,8 +17,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from modelscope_cli.hooks.fetch import Deferred, joined
-from modelscope_cli.hooks.torch_private import has_compiled, is_transformed, left_alone_by_compiler
-from modelscope_cli.records.watch import LEAKS, REPEATS, SPARSE, UNHELD
+from modelscope_cli.hooks.torch_private import (
+    graph_leaves,
+    has_compiled,
+    is_transformed,
+    left_alone_by_compiler,
+)
+from modelscope_cli.records.watch import LEAKS, SPARSE, UNHELD
+from modelscope_cli.source_location import place_of_caller
 from modelscope_cli.watching import custom_optimizers
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.clipping import ClipWatch
@@ -40,9 +46,7 @@ from modelscope_cli.watching.parameters import (
 )
 from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.schedule import Budget, Stretches
-from modelscope_cli.watching.source_location import place_of_caller
 from modelscope_cli.watching.steps import Clock, Clocks, EndedStep, Listener, OpenStep, StepReport, is_running
-from modelscope_cli.watching.workers import WorkerWatch
 
 _SEARCHED = 8  # backward passes whose graph is searched
 _MOST_ENDED = 64  # steps that end on an accelerator before one that is recorded
@@ -96,7 +100,7 @@ class Recorder:
             self.replicas,
         )
         self.step_time = self.guard.step_time = self._passes.step_time
-        self.criteria = CriterionWatch(self._is_counting, self._passes.count_evaluation, self._passes.tokens)
+        self.criteria = CriterionWatch(self._is_counting, self._passes.count_evaluation)
         self.clocks = Clocks(self.bookkeeper)
         self._trained: dict[int, tuple[weakref.ref[Stepper], list[int], list[WatchedModel]]] = {}
         self._stepping: list[OpenStep] = []
@@ -104,7 +108,6 @@ class Recorder:
         self._unheld: list[str] = []  # models whose loss reaches no parameter of an optimizer
         self._clips = ClipWatch()
         self._told: list[tuple[str, str]] = []  # of the losses since the last step
-        self._workers = WorkerWatch()
         self._history = LossHistory()
         self._has_stepped = False  # whether an optimizer of torch has stepped
         self._ended: list[EndedStep] = []  # those that are not reported yet
@@ -123,8 +126,8 @@ class Recorder:
                     self._step_skipped,
                     lambda one: self.guard(self.bookkeeper.before_unscaling, one),
                     lambda: self._n_counted,
-                    begin=self._before_backward,
-                    end=self._after_backward,
+                    begin=lambda tensors: self.guard(self._prepare_backward, tensors),
+                    end=lambda: self.guard(self._finish_backward),
                     is_pass=lambda loss, inputs: self._has_no_optimizer() and is_by_all_leaves(loss, inputs),
                 )
             )
@@ -135,9 +138,6 @@ class Recorder:
             stack.enter_context(watched_criteria(self.criteria, self.guard))
             stack.enter_context(self.bookkeeper.installed(self.guard))
             stack.enter_context(self._clips.installed(self._is_open))
-            stack.enter_context(
-                self._workers.installed(lambda: self.guard.is_open, self.registry.is_evaluating)
-            )
             if self.replicas is not None:
                 stack.enter_context(self.replicas.installed(self.guard))
             self.guard(self._expect_optimizers)
@@ -170,6 +170,7 @@ class Recorder:
 
     @left_alone_by_compiler
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._passes.is_stepping = self.stretches.is_open
         if self.stretches.is_open or torch.compiler.is_compiling() or not self.guard.is_open:
             return
         self._inferred.forget()
@@ -203,16 +204,11 @@ class Recorder:
         if self.replicas is not None:
             self.replicas.before_step(optimizer, is_due)
         if clock.step == _PROBED:
-            self._passes.look_for_leaks(self._models_of(optimizer), self.criteria.targets)
-
-    def _tell_repeats(self) -> None:
-        if (repeated := self._workers.take()) is not None:
-            self.guard.tell_once(REPEATS, repeated)
+            self._passes.look_for_leaks(self._models_of(optimizer))
 
     def _tell_at_end(self) -> None:
-        self._tell_repeats()
         self.guard.tell_all((*self.registry.at_end(), *self._history.at_end(self.registry.models)))
-        self.guard.tell_all((*self._clips.at_end(), *self._passes.tokens.at_end(self.registry.models)))
+        self.guard.tell_all(self._clips.at_end())
 
     def _is_due(self, clock: Clock) -> bool:
         """Tell whether the current step is recorded."""
@@ -255,7 +251,7 @@ class Recorder:
         message = "the gradient scaler skipped a step: gradients were not finite"
         self._listener.on_event(step, "skipped", message)
         if loss is not None and not math.isfinite(loss):
-            self._listener.on_event(step, "loss", f"the loss was {loss} in a step that was skipped")
+            self._listener.on_event(step, "loss", f"the loss was {loss} in a skipped step")
 
     def _models_of(self, optimizer: Stepper) -> list[WatchedModel]:
         """Return the models some of whose weights an optimizer holds, searched again before each recorded step."""
@@ -277,6 +273,7 @@ class Recorder:
 
     @left_alone_by_compiler
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._passes.is_stepping = False
         if torch.compiler.is_compiling() or not self.guard.is_open:
             return
         if self.stretches.is_open:
@@ -310,7 +307,7 @@ class Recorder:
             self.stretches.is_open = False
             return
         self.guard.tell_once(SPARSE, Stretches.NOTE)
-        self._passes.unhook()
+        self._passes.rest()
         self.step_time.rest()
         self._n_missed = 0
 
@@ -319,7 +316,9 @@ class Recorder:
         clock = self.clocks.find(optimizer)
         if clock is not None:
             clock.step += 1
+            self.bookkeeper.cycle(optimizer).ended = self._n_counted + self._n_missed
             self.n_steps, self._n_missed = max(self.n_steps, clock.step), self._n_missed + 1
+            self.losses.n_backward += 1
             if self.stretches.ends(id(optimizer)):
                 self._resume()
         elif self._is_watched(optimizer):  # a new one, which may step too rarely to be met between stretches
@@ -332,6 +331,7 @@ class Recorder:
         if not self.stretches.is_open:
             return
         self.stretches.end()
+        self._passes.resting.close()
         self._passes.hook()
         self.step_time.resume()
         self.budget.resume()
@@ -345,8 +345,7 @@ class Recorder:
         self._see_time()
 
     def _begin_next(self, clock: Clock, model: WatchedModel) -> None:
-        is_next = self._is_due(clock)
-        model.begin_step(clock.step, is_next, self.budget.allows(clock.step))
+        model.begin_step(clock.step, self._is_due(clock), self.budget.allows(clock.step))
 
     def _hand_on(self, reports: list[StepReport]) -> None:
         for report in reports:
@@ -366,10 +365,6 @@ class Recorder:
             self.guard(reports.extend, chain.from_iterable(ended))
             self._hand_on(reports)
 
-    @left_alone_by_compiler
-    def _before_backward(self, tensors: Any) -> None:
-        self.guard(self._prepare_backward, tensors)
-
     def _has_no_optimizer(self) -> bool:
         return not (self._only or self.registry.is_closed or self.bookkeeper.has_optimizer())
 
@@ -380,7 +375,7 @@ class Recorder:
     def _prepare_backward(self, tensors: Any, leaves: Sequence[Tensor] = ()) -> None:
         self.bookkeeper.uses.see(tensors)
         if not (self._has_stepped or self._inferred.is_of_modules or self._only or self.registry.is_closed):
-            self._look_for_tensors(leaves or custom_optimizers.graph_leaves(tensors))
+            self._look_for_tensors(leaves or graph_leaves(tensors))
         self.settle()
         self._look_at_loss(tensors)
         if self._has_stepped and self.losses.n_backward < _SEARCHED and not self.registry.is_closed:
@@ -388,10 +383,6 @@ class Recorder:
         self._passes.tape.compare(tensors)
         self.bookkeeper.before_backward()
         self.losses.see(tensors)
-
-    @left_alone_by_compiler
-    def _after_backward(self) -> None:
-        self.guard(self._finish_backward)
 
     def _finish_backward(self) -> None:
         self.settle()  # a hook may have stepped during the backward pass
@@ -456,7 +447,6 @@ class Recorder:
             joined([report.fetched(), clock.cycle.read(), self._passes.tape.read()]),
         ]
         if watch is not None:
-            self._tell_repeats()
             if clock.step == 0:
                 custom_optimizers.name_owners(optimizer, self.registry)
             parts += [report.record(models), watch.finish(has_closure)]

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from modelscope_cli.watching.error_isolation import after_init, replaced
+from modelscope_cli.source_location import place_of_caller
+from modelscope_cli.watching.error_isolation import after, replaced
 from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of, parameters_of
-from modelscope_cli.watching.source_location import place_of_caller
 
 _COLUMNS = 1024  # sums that represent a large parameter
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
@@ -71,16 +71,14 @@ class ReplicaWatch:
         # By the wrapped module, whose copies should be equal even if it is run without the wrapper.
         self._parallel: weakref.WeakKeyDictionary[nn.Module, _Parallel] = weakref.WeakKeyDictionary()
         self._by_optimizer: dict[tuple[str, int], list[_Parallel]] = {}
-        self._weights: list[tuple[int, float, float]] | None = (
-            None  # before the step that runs, if it is recorded
-        )
+        # Before the step that runs, if it is recorded
+        self._weights: list[tuple[int, float, float]] | None = None
         self._optimizers: dict[str, weakref.ref[Optimizer]] = {}  # by label
 
     @contextmanager
     def installed(self, guard: Callable[..., None]) -> Iterator[None]:
         """Register every DistributedDataParallel created while open."""
-        kind = nn.parallel.DistributedDataParallel
-        with replaced(after_init(kind, lambda module: guard(self._made, module))):
+        with replaced(after(nn.parallel.DistributedDataParallel, lambda module: guard(self._made, module))):
             yield
 
     def _made(self, module: Any) -> None:

@@ -74,8 +74,7 @@ def _watched(
     refusal: UsageError | None = None
     with alone(), gentle_sigterm() as hold_off:
         path = None if folder is None else _open_folder(folder, ranks, request.force)
-        is_remembered = path is None or request.abort_on == "findings"
-        log = Log(path, memory.take if is_remembered else None)
+        log = Log(path, memory.take if path is None or request.abort_on == "findings" else None)
         argv = [*invoked.argv]
         log.write(
             "begin",

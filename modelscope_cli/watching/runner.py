@@ -94,7 +94,6 @@ class Script:
             module.__package__ = self.spec.parent
             module.__loader__ = self.spec.loader
         else:
-            module.__package__ = None
             module.__loader__ = importlib.machinery.SourceFileLoader("__main__", self.file)
         return module
 
@@ -105,7 +104,7 @@ def _find_file(target: str) -> Path:
         path = path / "__main__.py"
     if not path.is_file():
         hint = look_for(target)
-        hint += "   a module is watched by -m package.train" if hint.startswith("ls ") else ""
+        hint += "   for a module: -m package.train" if hint.startswith("ls ") else ""
         raise UsageError(f"there is no script '{target}'", hint)
     return path
 

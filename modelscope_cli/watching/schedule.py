@@ -11,15 +11,15 @@ from typing import ClassVar
 from modelscope_cli.rules.training.rule_types import SURE
 
 _OPENING, _OPENING_S = 20, 1.0  # steps of all optimizers that are followed at any cost, up to these seconds
-_EARLY, _EARLY_S = 64, 0.05  # the same that are recorded as planned; seconds after the opening
+_EARLY, _EARLY_S = 64, 0.02  # the same that are recorded as planned; seconds after the opening
 _FIRST = 4  # the same of each optimizer
 _AT_LATEST = 2  # times the last step that was recorded: the next record of an optimizer, at any cost
-_SHARE = 0.03  # of the time of the steps that recording may take after that
+_SHARE = 0.01  # of the time of the steps that recording may take after that
 _ALLOWANCE_S = 0.02  # that it may take in addition
 _FOLLOWED = 0.5  # of both, above which steps that are not recorded are not followed either
 _WEIGHT = 0.1  # of the last plain step in the usual length of one
-_SEEN = 128  # first steps of all optimizers, none of which runs without hooks
-_HOOKS_SHARE = 0.02  # of the time of the steps that the hooks of plain steps may take after that
+_SEEN = 32  # first steps of all optimizers, none of which runs without hooks
+_HOOKS_SHARE = 0.01  # of the time of the steps that the hooks of plain steps may take after that
 _LONGEST = 32  # rounds without hooks, and
 _FEWEST, _PER_RUN = 8, 64  # at most a 64th of the steps so far, but up to 8
 _TRIED = 64  # rounds with hooks until the next trial of a round without, if hooks take little
@@ -125,7 +125,7 @@ class Stretches:
     the last one: it leaves out whole rounds of their steps. Rounds with and without hooks are timed.
     """
 
-    NOTE: ClassVar[str] = "steps are so short that some are only counted (--every 1 records all)"
+    NOTE: ClassVar[str] = "steps are so short that some are counted but not recorded (--every 1 records all)"
     clock: Callable[[], float] = time.process_time  # returns CPU seconds of this process
     is_open: bool = False  # whether steps run without hooks
     is_barred: bool = False  # whether none may begin, as a step would be misread

@@ -198,9 +198,8 @@ class StepTime:
         if not is_on_accelerator(tensor) or (self._open and self._open[-1] in (WATCHING, DEVICE)):
             return False
         target = kwargs.get("device", kwargs.get("other", args[0] if args else None))
-        return (
-            name != "to" or str(getattr(target, "device", target)) == "cpu"
-        )  # it may be a tensor to be like
+        # It may be a tensor to be like
+        return name != "to" or str(getattr(target, "device", target)) == "cpu"
 
     # An optimizer may call another one's step, or its parent class's: the outermost counts.
 

@@ -90,7 +90,7 @@ def watch(
     The script runs as under Python: its output and tracebacks are unchanged.
 
     Args:
-        what: the script, or with `module` the name of a module as in `python -m`; or a model of your own loop, or
+        what: the script, or with `module` the name of a module as in `python -m`; or the model of your own loop, or
             several.
         optimizer: the optimizer of the loop, or several: only their steps count. None: all that train the models.
         arguments: the script's own arguments.
@@ -144,7 +144,9 @@ def watch(
 
         return WatchedLoop(what, optimizer, request)
     if optimizer is not None:
-        raise UsageError("'optimizer' is for a loop of your own; those of a script are found", "leave it out")
+        raise UsageError(
+            "'optimizer' is for a loop of your own; a script's optimizers are found", "leave it out"
+        )
     from modelscope_cli.watching.runner import Script
 
     script = Script(fspath(what), list(arguments), module)

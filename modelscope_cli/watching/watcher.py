@@ -94,7 +94,7 @@ class Watcher:
 
     Args:
         memory: the log so far, for a judgement after each recorded step.
-        models, optimizers: see `Recorder`.
+        models, optimizers, clock: see `Recorder`.
         script: as typed after `watch`; None for a loop, which each process watches itself.
         n_ranks: number of watched processes of the script.
         show: called with the live line: step, loss, and where values that are not finite began.
@@ -113,9 +113,10 @@ class Watcher:
         n_ranks: int = 1,
         show: Callable[[str], object] | None = None,
         redraw: Redraw | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self.recorder = Recorder(
-            self, request.every, request.patterns, models, optimizers, has_ranks=n_ranks > 1
+            self, request.every, request.patterns, models, optimizers, n_ranks > 1, clock
         )
         self.recorder.is_prompt = request.steps is not None or request.abort_on is not None
         self.recorder.budget.ends_at = request.steps or math.inf
@@ -180,7 +181,8 @@ class Watcher:
             self._non_finite.add(report.optimizer)
         after = self._seen.get(report.optimizer, -1)
         self._seen[report.optimizer] = report.step
-        if report.is_recorded or is_noted(report.step, after) or is_first_non_finite:
+        is_last = self.recorder.budget.is_last(report.step)
+        if report.is_recorded or is_noted(report.step, after) or is_first_non_finite or is_last:
             self._write(report)
         self._write_evaluation(report.step, report.evaluated)
         self._write_due_facts(report)
@@ -192,11 +194,8 @@ class Watcher:
                 self._trains[report.optimizer] = f" of {report.optimizer} ({', '.join(names)})"
             whose = self._trains.get(report.optimizer, "") if len(self._seen) > 1 else ""
             loss = "" if report.loss is None else f"  loss{whose} {report.loss:.4g}"
-            origin = (
-                f"  since step {self._birth.step}: {self._birth.words}"
-                if self._birth and self._is_spoilt
-                else ""
-            )
+            birth = self._birth if self._is_spoilt else None
+            origin = f"  since step {birth.step}: {birth.words}" if birth else ""
             self._show(f"step {report.step}{loss}{origin}")
         if self.redraw is not None and self.redraw.is_due():
             begun = time.process_time()
@@ -204,8 +203,7 @@ class Watcher:
             if self.recorder.guard.is_timed:  # it does not reduce what recording may cost
                 self.recorder.guard.spent -= time.process_time() - begun
         if self._is_stopped_by_nan and not (is_finite and self._birth is None and all_finite(report)):
-            cause = self._cause("a value is not finite")
-            raise StopScript(1, f"stopped at step {report.step}: {cause}")
+            raise StopScript(1, f"stopped at step {report.step}: {self._cause('a value is not finite')}")
         if self._judge is not None and report.is_recorded and (finding := self._judge.ask()):
             raise StopScript(1, f"stopped at step {report.step}: {finding}")
         if self._steps is not None and self.recorder.n_steps >= self._steps:
@@ -291,7 +289,8 @@ class Watcher:
                 shapes=sums.shapes,
                 is_summed=sums.is_summed,
                 is_weighted=sums.is_weighted,
-            ): sums.row().to_list()
+                smoothing=sums.smoothing,
+            ): sums.row()
             for key, sums in sums_by_key.items()
         }
 

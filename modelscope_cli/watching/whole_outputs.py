@@ -16,7 +16,6 @@ from modelscope_cli.hooks.torch_private import operators_shown_to
 from modelscope_cli.records.watch import ACTIVE, LEAKS
 from modelscope_cli.watching.model_registry import WatchedModel
 from modelscope_cli.watching.parameters import is_sharded
-from modelscope_cli.watching.token_targets import arguments_of, width_by_place
 
 _ROWS = 8  # of a batch that a probe runs on
 _MOST = 1 << 24  # parameters: a larger model is not copied
@@ -34,10 +33,8 @@ _PLACES_FIRST = (  # unless `batch_first` says otherwise
 _CHANGED = 1e-3  # share of the standard deviation of an output
 
 
-def see_output(model: WatchedModel, args: Any, kwargs: Any, output: Any) -> None:
+def see_output(model: WatchedModel, args: Any, output: Any) -> None:
     """Record how much the rows of an output differ if those of the input do."""
-    if model.arguments is None and not model.step:
-        model.arguments = arguments_of(args, kwargs)
     inputs = [x for _, x in tensors_in(args) if x.ndim and not x.is_meta and not is_sharded(x)]
     outputs = [x.detach() for _, x in tensors_in(output) if x.is_floating_point() and x.ndim and x.numel()]
     outputs = [x for x in outputs if len(x) == len(outputs[0]) > 1 and not x.is_meta and not is_sharded(x)]
@@ -51,22 +48,19 @@ def see_output(model: WatchedModel, args: Any, kwargs: Any, output: Any) -> None
         flat = outputs[0].float().reshape(len(outputs[0]), -1)
         spread = flat.std(0, correction=0).mean()
         directions = functional.normalize(flat[:, :_MOST_WIDE], dim=1)
-        turn = (
-            (1 - directions.mean(0).norm() ** 2).clamp_min(0).sqrt()
-            if flat.shape[1] >= _WIDE
-            else torch.zeros_like(spread)
-        )
+        turn = torch.zeros_like(spread)
+        if flat.shape[1] >= _WIDE:
+            turn = (1 - directions.mean(0).norm() ** 2).clamp_min(0).sqrt()
         model.outputs.append(torch.stack([alike.float(), spread, turn]))
     if model.probe is None and not model.step:
-        model.probe = _first_batch(args, outputs)
+        model.probe = _first_batch(args)
 
 
-def _first_batch(args: Any, outputs: list[Tensor]) -> tuple[Any, ...] | None:
+def _first_batch(args: Any) -> tuple[Any, ...] | None:
     """Return a few rows of the tensors passed to a model; None if there are other arguments or too many values."""
     inputs = [x for x in args if isinstance(x, Tensor)]
     others = [x for x in args if not isinstance(x, Tensor | bool | int | float | None)]
-    is_one = len(outputs) == 1 or all(x.ndim == outputs[0].ndim in (2, 3) for x in outputs)
-    if not is_one or not inputs or others or any(x.ndim < 2 or is_sharded(x) for x in inputs):
+    if not inputs or others or any(x.ndim < 2 or is_sharded(x) for x in inputs):
         return None
     is_small = len(inputs[0]) > 2 and sum(x[:_ROWS].numel() for x in inputs) <= _MOST_VALUES
     if not is_small or len({len(x) for x in inputs}) > 1:
@@ -74,19 +68,17 @@ def _first_batch(args: Any, outputs: list[Tensor]) -> tuple[Any, ...] | None:
     return tuple(x.detach()[:_ROWS].clone() if isinstance(x, Tensor) else x for x in args)
 
 
-def find_leak(model: WatchedModel, targets: Tensor | None) -> tuple[str, str] | None:
+def find_leak(model: WatchedModel) -> tuple[str, str] | None:
     """Return the kind and description of a leak into an output, or of dropout in evaluation mode; None without one.
 
     A copy of the model runs on a changed input. Samples of a batch must not depend on each other if there is one
-    vector for each; an output at a position must not depend on later ones if its target is the next input.
+    vector for each.
 
     Args:
         model: its `probe` is consumed.
-        targets: flat targets of a criterion for the batch that begins with the probe's rows.
     """
     root, inputs, model.probe = model.root(), model.probe, None
-    given, model.arguments = model.arguments, None
-    if root is None or inputs is given is None:
+    if root is None or inputs is None:
         return None
     parameters = list(root.parameters())
     has_hooks = any(module._forward_hooks or module._forward_pre_hooks for module in root.modules())
@@ -94,10 +86,7 @@ def find_leak(model: WatchedModel, targets: Tensor | None) -> tuple[str, str] | 
         return None
     try:
         with _untouched():
-            twin = copy.deepcopy(root).eval()
-            if given is not None:
-                model.width_by_place = width_by_place(twin, *given)
-            leak = None if inputs is None else _leak_of(twin, inputs, targets)
+            leak = _leak_of(copy.deepcopy(root).eval(), inputs)
     except Exception:
         return None
     place = f" ({model.called})" if model.called else ""
@@ -116,14 +105,22 @@ def _untouched() -> Iterator[None]:
         yield
 
 
-def _leak_of(twin: nn.Module, inputs: tuple[Any, ...], targets: Tensor | None) -> tuple[str, str] | None:
+def _leak_of(twin: nn.Module, inputs: tuple[Any, ...]) -> tuple[str, str] | None:
+    from modelscope_cli.analysis.outputs.output_kinds import main_leaf
+
     def run(inputs: tuple[Any, ...]) -> Tensor:
         outputs = tensors_in(twin(*(x.clone() if isinstance(x, Tensor) else x for x in inputs)))
-        floats = [out for _, out in outputs if out.is_floating_point() and out.ndim]
-        return floats[0] if len(floats) == 1 else torch.cat([out / out.std() for out in floats], -1)
+        leaves = [(name, x) for name, x in outputs if x.is_floating_point() and x.ndim]
+        # Without a state, whose first dimension is the layers
+        leaves = [(name, x) for name, x in leaves if len(x) == rows] or leaves
+        floats = [out for _, out in leaves]
+        if len(floats) > 1 and all(out.ndim == floats[0].ndim in (2, 3) for out in floats):
+            return torch.cat([out / out.std() for out in floats], -1)
+        return main_leaf(leaves)[1]
 
     batch = [(index, x) for index, x in enumerate(inputs) if isinstance(x, Tensor)]
-    plain, rows = run(inputs), len(batch[0][1])
+    rows = len(batch[0][1])
+    plain = run(inputs)
     if not torch.equal(plain, run(inputs)) or len(plain) != rows:  # it is random, or has state
         ran: set[Any] = set()
         with operators_shown_to(lambda operator, *_: ran.add(operator)):
@@ -131,31 +128,11 @@ def _leak_of(twin: nn.Module, inputs: tuple[Any, ...], targets: Tensor | None) -
         words = "dropout is active in evaluation mode too, so validation results are random"
         return (ACTIVE, words) if ran & set(_DROPOUT) else None
     limit = _CHANGED * float(plain.std())
-    predicting = [
-        (index, x, *offsets) for index, x in batch if (offsets := _foretold(x, plain, targets)) is not None
-    ]
-    if any(offset for *_, offset in predicting):
-        predicting = [one for one in predicting if one[-1]]
-    # The first argument may be the sequence to copy.
-    predicting = [one for one in predicting if one[-1] or one[0]]
-    for index, x, time, time_out, offset in predicting:
-        later = x.transpose(0, time).clone()
-        later[-1] = _replaced(later[-1], x)
-        changed = run((*inputs[:index], later.transpose(0, time), *inputs[index + 1 :]))
-        change = (changed - plain).transpose(0, time_out)
-        if float(change[: len(change) - offset].abs().max()) > limit:
-            source = "later inputs" if offset else "the target that it receives"
-            return LEAKS, f"its output at one position depends on {source}, which it has to predict"
-    is_in_rows = any(time_out for *_, time_out, _ in predicting)
     are_sets = plain.ndim in (2, 3) and all(x.ndim == 3 for _, x in batch)
-    if are_sets and plain.ndim == 3 and not predicting:
+    if are_sets and plain.ndim == 3:
         moved = [torch.cat([x[:, -1:] + 1, x[:, 1:]], 1) if isinstance(x, Tensor) else x for x in inputs]
         are_sets = int(((run(tuple(moved)) - plain).abs().amax((0, 2)) > limit).sum()) > 1
-    if is_in_rows or (
-        not predicting
-        and (plain.ndim <= 2 or are_sets)
-        and _runs_over_rows(twin, inputs, rows, _SOFTMAX + _POOLS * are_sets)
-    ):
+    if (plain.ndim <= 2 or are_sets) and _runs_over_rows(twin, inputs, rows, _SOFTMAX + _POOLS * are_sets):
         for rows_kept, filler in ((slice(2), 1), (slice(-2, None), -2)):
             others = [x[filler].expand_as(x).clone() if isinstance(x, Tensor) else x for x in inputs]
             for index, x in batch:
@@ -164,14 +141,6 @@ def _leak_of(twin: nn.Module, inputs: tuple[Any, ...], targets: Tensor | None) -
                 words = "its output for one sample depends on the other samples of the batch"
                 return LEAKS, f"{words}, in evaluation mode too"
     return None
-
-
-def _replaced(last: Tensor, x: Tensor) -> Tensor:
-    """Return another value for each element, out of the tokens that occur."""
-    if x.is_floating_point():
-        return last.roll(1, 0) + 1.0
-    tokens = x.unique()
-    return torch.where(last == tokens[0], tokens[-1], tokens[0])
 
 
 def _runs_over_rows(twin: nn.Module, batch: tuple[Any, ...], rows: int, kinds: tuple[Any, ...]) -> bool:
@@ -201,38 +170,3 @@ def _runs_over_rows(twin: nn.Module, batch: tuple[Any, ...], rows: int, kinds: t
                 stack.callback(module.register_forward_pre_hook(note_order).remove)
         twin(*(x.clone() if isinstance(x, Tensor) else x for x in batch))
     return any(over_rows)
-
-
-def _foretold(x: Tensor, plain: Tensor, targets: Tensor | None) -> tuple[int, int, int] | None:
-    """Return the dimensions of time (the second, first or last) in an input and the output, and how far targets are
-    from their position: 1, for tokens also 0."""
-    times = [time for time in _times(x, plain) if x.shape[time[0]] > 1]
-    if targets is None or not times:
-        return None
-    sequence = x
-    if x.ndim == 3 and not targets.is_floating_point():
-        is_one = x.is_floating_point() and bool(((x == 0) | (x == 1)).all() & (x.sum(-1) == 1).all())
-        if not is_one:
-            return None
-        sequence = x.argmax(-1)
-    if sequence.is_floating_point() != targets.is_floating_point() or len(targets) < sequence.numel():
-        return None
-    target = targets[: sequence.numel()].reshape(sequence.shape)
-    for time, time_out in times:
-        if time == sequence.ndim:  # behind classes that became tokens
-            continue
-        shifted, aligned = sequence.transpose(0, time)[1:], target.transpose(0, time)[:-1]
-        if torch.equal(aligned, shifted) and not torch.equal(shifted, sequence.transpose(0, time)[:-1]):
-            return time, time_out, 1
-    is_given = x.ndim == 2 and not x.is_floating_point() and torch.equal(sequence, target)
-    return (*times[0], 0) if is_given else None
-
-
-def _times(x: Tensor, plain: Tensor) -> Iterator[tuple[int, int]]:
-    """Yield the dimensions of an input and the output that may be time."""
-    if plain.ndim > 1 and x.shape[:2] == plain.shape[:2] and len(x) > 1:
-        yield from ((1, 1), (0, 0))
-    elif plain.ndim == 3 and x.shape == (len(plain), plain.shape[2]):  # scores of classes before time
-        yield 1, 2
-    if x.is_floating_point() and x.ndim == plain.ndim == 3 and x.shape[::2] == plain.shape[::2]:
-        yield 2, 2

@@ -42,6 +42,12 @@ def ablations(model: nn.Module, *batches: Tensor, layers: Any = (), **request: A
     return Ablating(loaded, selection, AblationRequest(**request), interventions).run(inputs, **progress)
 
 
+def test_a_dropout_in_eval_mode_is_not_set_to_zero_unless_it_is_named() -> None:
+    model = nn.Sequential(nn.Linear(6, 4), nn.Dropout(), nn.Identity(), nn.Linear(4, 4)).eval()
+    assert {row.name for row in ablations(model, noise(3, 6)).rows} == {"0", "2", "3"}
+    assert [row.name for row in ablations(model, noise(3, 6), layers=["1"]).rows] == ["1"]
+
+
 def test_channels_of_a_linear_classifier() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Identity(), nn.Linear(6, 4)).eval()
@@ -366,3 +372,33 @@ def test_blocks_that_may_hand_on_their_input_are_known() -> None:
 class Means(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.mean((2, 3))
+
+
+def test_what_cuts_the_only_path_leaves_one_output_for_all_images(residual: nn.Module) -> None:
+    torch.manual_seed(0)
+    chain = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)).eval()
+    assert all(row.is_constant for row in ablations(chain, noise(5, 6)).rows)
+    assert not any(row.is_constant for row in ablations(chain, noise(1, 6)).rows)
+    assert not any(row.is_constant for row in ablations(chain, noise(1, 6).expand(3, 6)).rows)
+    kept = {row.name: row.is_constant for row in ablations(residual, noise(3, 3, 12, 12)).rows}
+    assert not all(kept.values())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_that_differ_by_less_than_the_images_do_are_not_ranked(seed: int) -> None:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4)).eval()
+    x = noise(12, 6, seed=seed)
+    found = ablations(model, x[:5], x[5:], layers=["0"], is_by_channel=True)
+    each = [
+        {
+            row.channel: row.kl_divergence
+            for row in ablations(model, one[None], layers=["0"], is_by_channel=True).rows
+        }
+        for one in x
+    ]
+    gaps = torch.tensor([
+        [one[found.rows[0].channel] - one[row.channel] for one in each] for row in found.rows[1:]
+    ], dtype=torch.float64)  # fmt: skip
+    close_by = gaps.mean(1).abs() <= 2 * gaps.std(1) / 12**0.5
+    assert found.unranked == 1 + int(close_by.sum())

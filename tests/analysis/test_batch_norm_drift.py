@@ -4,13 +4,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from PIL import Image
 from tolerance import A_NETWORK, close
 from torch import Tensor, nn
 
 import modelscope_cli as ms
 from modelscope_cli.records.check import Accuracy
 from modelscope_cli.records.check_evidence import BatchNormState, Evidence, TrainMode
-from modelscope_cli.records.predict import Share
+from modelscope_cli.records.run import Share
 from modelscope_cli.records.stats import BatchNormDrift
 from modelscope_cli.rules.registry import choose_rules
 from modelscope_cli.rules.rule import judge
@@ -149,7 +150,7 @@ def test_statistics_that_have_not_arrived_are_one_finding(momentum, n_batches, c
     findings = ms.check(settled(momentum, n_batches), torch.randn(40, 3, 14, 14), select="MS207").findings
     assert [one.layer for one in findings] == (["1"] if covered else [])
     for one in findings:
-        assert f"x {n_batches} batches covers {covered} of the way" in one.message
+        assert f"{n_batches} batches at momentum {momentum:g} replace only {covered} of them" in one.message
         assert one.message.endswith("; also 4")
 
 
@@ -168,9 +169,60 @@ def test_less_accuracy_by_running_statistics_is_a_finding(n_eval, n_train, var_r
     evidence = Evidence(
         batch_norms=(BatchNormState("bn", 8, 0, 0, False),),
         accuracy=Accuracy(Share.of(n_eval, 40), 40, 0.25, "a"),
-        train=TrainMode((drift,), 1.0, 40, Share.of(n_train, 40)),
+        train=TrainMode((drift,), 1.0, 40, norms_right=Share.of(n_train, 40)),
         is_real=True,
     )
     findings, _ = judge(choose_rules(["MS207"], []), {}, evidence)
-    told = f"accuracy {2.5 * n_eval:.1f} % in eval mode, {2.5 * n_train:.1f} % in train mode"
+    told = f"accuracy {2.5 * n_eval:.1f} % in eval mode, {2.5 * n_train:.1f} % with the norms in train mode"
     assert [one.message.endswith(told) for one in findings] == [True] * is_told
+
+
+class ByColour(nn.Module):
+    """Tells the colour of an image from its mean, less that of the batch: by code of its own, or by a norm."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x):
+        return self.norm(x.mean((2, 3)))
+
+
+class Centred(ByColour):
+    def forward(self, x):
+        mean = x.mean((2, 3))
+        return self.norm(mean - mean.mean(0) if self.training else mean)
+
+
+class Flipped(ByColour):
+    def forward(self, x):
+        return super().forward(x if self.training else x.flip(1))
+
+
+def seen():
+    norm = nn.BatchNorm1d(3)
+    norm.num_batches_tracked.fill_(100)
+    norm.running_mean.fill_(0.1)
+    return norm
+
+
+LESS = "accuracy 33.3 % in eval mode, 100.0 % with"
+
+
+@pytest.mark.parametrize(("model", "code", "words"), [
+    (Centred(nn.Identity()), "MS603", f"the model (Centred) reads self.training; {LESS} only this code in"),
+    (ByColour(seen()), "MS207", f"; {LESS} the norms in train mode"),
+    (Flipped(seen()), "MS603", f"nor the code alone explains it; {LESS} the whole model in train mode"),
+])  # fmt: skip
+def test_what_is_right_only_in_train_mode_is_found_by_trial(model, code, words, tmp_path):
+    for colour in (colours := ["red", "green", "blue"]):
+        (tmp_path / colour).mkdir()
+        pixel = [200 * (one == "red") + 40 * (one == colour) for one in colours]  # all are mostly red
+        for n in range(12):
+            Image.new("RGB", (8, 8), tuple(value + n for value in pixel)).save(tmp_path / colour / f"{n}.png")
+    rules = ["MS207", "MS603", "MS605"]
+    images = {"size": 8, "batch": 36, "mean": (0, 0, 0), "std": (1, 1, 1), "labels": colours}
+    record = ms.check(model, tmp_path, select=rules, **images)
+    told = {one.code: one.message for one in record.findings}
+    assert words in told[code]
+    assert not any(LESS in message for other, message in told.items() if other != code)

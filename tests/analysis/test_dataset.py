@@ -1,5 +1,7 @@
 """What `check_images` says of data sets: exact copies of every kind, distinct images, what is broken or odd."""
 
+import json
+import shlex
 import shutil
 
 import numpy as np
@@ -9,7 +11,8 @@ from torchvision.datasets import ImageFolder
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.report.check.table import check_sheet
+from modelscope_cli.report.check.table import check_sheet, review
+from modelscope_cli.report.ci import CI_FORMATS, render_junit
 from modelscope_cli.shell.console import PROGRESS
 
 N = 12
@@ -44,18 +47,38 @@ def test_distinct_images_have_no_finding(folder):
     pixels.save(folder / "cat" / "one-pixel-differs.png")
     noise(2).resize((20, 15)).save(folder / "cat" / "smaller.png")
     for size in ((20, 30), (30, 20)):  # the same values in another shape
-        Image.new("RGB", size, "white").save(folder / "cat" / f"white-{size[0]}.png")
+        image = Image.new("RGB", size, "white")
+        image.putpixel((0, 0), (0, 0, 0))
+        image.save(folder / "cat" / f"white-{size[0]}.png")
     record = ms.check_images(folder)
     assert record.findings == ()
     assert record.passed
     assert record.images == N + 4
-    assert (record.dataset.width.median, record.dataset.height.most) == (40, 30)
     judged = {rule.code: rule.reason for rule in record.rules if not rule.judged}
     assert list(judged) == ["MS804", "MS811"]
     assert "--against" in judged["MS804"]
 
 
-def test_the_same_bytes_and_the_same_pixels_are_identical(folder):
+def test_sizes_aspect_ratios_and_modes_are_told(folder):
+    report = ms.check_images(folder).dataset
+    assert (report.sizes, report.other_aspect) == (((40, 30),), 0)
+    assert report.modes == {"RGB": N}
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn it to the right
+    noise(20, (300, 200)).save(folder / "cat" / "turned.png", exif=exif)
+    noise(21, (8, 6)).convert("L").save(folder / "cat" / "gray.png")
+    noise(22, (42, 30)).convert("CMYK").save(folder / "cat" / "print.tif")  # 5 % wider than the others
+    (folder / "cat" / "broken.png").write_bytes(b"")
+    record = ms.check_images(folder)
+    report = record.dataset
+    assert (report.sizes, report.other_aspect) == (((8, 6), (200, 300)), 1)
+    assert report.modes == {"RGB": N + 1, "L": 1, "CMYK": 1}
+    facts = dict(check_sheet(record).facts)
+    assert facts["sizes"] == "8 x 6 to 200 x 300 pixels; 1 with another aspect ratio"
+    assert facts["modes"].startswith("RGB 13, ")
+
+
+def test_copies_have_the_same_pixels_whatever_their_bytes(folder):
     shutil.copy(folder / "cat" / "01.png", folder / "cat" / "copy.png")
     noise(1).save(folder / "cat" / "other.bmp")
     exif = Image.Exif()
@@ -63,18 +86,11 @@ def test_the_same_bytes_and_the_same_pixels_are_identical(folder):
     noise(3).transpose(Image.Transpose.ROTATE_90).save(folder / "cat" / "turned.png", exif=exif)
     record = ms.check_images(folder)
     assert codes(record) == ["MS802"]
-    groups = {tuple(short(group.images)): group.how for group in record.dataset.identical}
-    assert groups == {
-        ("01.png", "copy.png", "other.bmp"): "the same pixels",
-        ("03.png", "turned.png"): "the same pixels",
-    }
+    groups = {tuple(short(group.images)) for group in record.dataset.identical}
+    assert groups == {("01.png", "copy.png", "other.bmp"), ("03.png", "turned.png")}
     assert [one.value for one in record.findings] == [2, 1]
     assert record.passed
     assert not ms.check_images(folder, fail_on="warning").passed
-    (folder / "cat" / "other.bmp").unlink()
-    (folder / "cat" / "turned.png").unlink()
-    (group,) = ms.check_images(folder).dataset.identical
-    assert group.how == "the same bytes"
 
 
 def test_a_leak_into_another_data_set_is_an_error(folder, tmp_path):
@@ -99,7 +115,6 @@ def test_a_leak_into_another_data_set_is_an_error(folder, tmp_path):
         ["02.png", "known.bmp"],
         ["04.png", "same.png", "twice.png"],
     ]
-    assert [group.how for group in record.dataset.leaks] == ["the same pixels", "the same bytes"]
     assert [short(group.images) for group in record.dataset.identical] == [["04.png", "twice.png"]]
     assert record.dataset.against_images == 4
     assert "known.bmp" in record.findings[0].message
@@ -162,6 +177,37 @@ def test_data_sets_inside_a_folder_are_compared(folder, tmp_path):
     assert whole.dataset.leaks[0].images == (f"{folder}/cat/01.png", f"{tmp_path}/test/cat/01.png")
 
 
+@pytest.mark.parametrize(
+    ("names", "is_compared"),
+    [
+        (("train", "val"), True),
+        (("Test", "train"), True),
+        (("my-train", "my-test"), False),
+        (("val", "test"), False),
+        (("trainer", "tester"), False),
+        (("train", "val", "more"), False),
+    ],
+)
+def test_folders_with_the_names_of_data_sets_are_compared_and_others_said_to_be_one(
+    folder, names, is_compared
+):
+    paths = [folder.parent / "sets" / name for name in names]
+    for n, path in enumerate(paths):
+        for label in ("cat", "dog"):
+            (path / label).mkdir(parents=True)
+            noise(100 + 2 * n + (label == "cat")).save(path / label / "0.png")
+    shutil.copy(paths[0] / "cat" / "0.png", paths[1] / "cat" / "1.png")
+    record = ms.check_images(paths)
+    assert codes(record) == (["MS804"] if is_compared else ["MS802"])
+    if not is_compared:
+        (reason,) = {rule.reason for rule in record.rules if rule.code in ("MS804", "MS811")}
+        _, *typed = shlex.split(reason.partition("to compare them: modelscope ")[2])
+        assert typed == [str(paths[0]), *(word for path in paths[1:] for word in ("--against", str(path)))]
+        assert record.findings[0].message.startswith(f"in {paths[0]}, {paths[1]}: the same pixels")
+        compared = ms.check_images(typed[0], against=typed[2::2])
+        assert codes(compared) == ["MS804"]
+
+
 def test_a_leak_under_another_label_is_one_finding(folder, tmp_path):
     other = tmp_path / "val"
     shutil.copytree(folder, other)
@@ -199,7 +245,6 @@ def test_all_broken_is_said_and_not_an_error(tmp_path):
     (tmp_path / "a.png").write_bytes(b"")
     record = ms.check_images(tmp_path)
     assert codes(record) == ["MS801"]
-    assert record.dataset.width is None
 
 
 def test_images_of_one_colour_and_with_several_frames_are_named(folder, capsys):
@@ -208,11 +253,20 @@ def test_images_of_one_colour_and_with_several_frames_are_named(folder, capsys):
     noise(50).save(folder / "cat" / "moves.gif", save_all=True, append_images=[noise(51), noise(52)])
     noise(53).save(folder / "dog" / "still.gif")
     record = ms.check_images(folder)
-    found = {one.code: one.message for one in record.run.warnings}
-    assert set(found) == {"one_colour", "frames"}
-    assert found["one_colour"] == (f"2 images of one colour: {folder}/cat/black.png, {folder}/dog/white.jpg")
-    assert found["frames"].endswith(f": {folder}/cat/moves.gif")
+    (notice,) = record.run.warnings
+    assert notice.code == "frames"
+    assert notice.message.endswith(f": {folder}/cat/moves.gif")
+    places = [f"{folder}/cat/black.png", f"{folder}/dog/white.jpg"]
+    assert [(one.code, one.layer) for one in record.findings] == [("MS812", place) for place in places]
     assert record.passed
+    # One count for people and for every host
+    shown = review(record)
+    assert "2 warnings" in shown.outcome
+    assert CI_FORMATS["github"].render(shown).count("title=MS812") == 2
+    assert len(json.loads(CI_FORMATS["gitlab"].render(shown))) == 2
+    (run,) = json.loads(CI_FORMATS["sarif"].render(shown))["runs"]
+    assert [one["ruleId"] for one in run["results"]] == ["MS812", "MS812"]
+    assert render_junit(shown).count("all pixels are the same") == 2
 
 
 @pytest.mark.parametrize(("n_more", "is_told"), [(53, False), (55, True)])
@@ -229,4 +283,4 @@ def test_copies_are_counted_and_not_their_groups(folder):
     for name in ("x", "y"):
         shutil.copy(folder / "dog" / "00.png", folder / "dog" / f"{name}.png")
     facts = dict(check_sheet(ms.check_images(folder)).facts)
-    assert facts["images"] == "14, 0 broken, identical copies: 2"
+    assert facts["images"] == "0 broken, identical copies: 2"

@@ -444,7 +444,7 @@ FURTHER = {
     "scaled sample": lambda: (tiny(100), star(), {}, "saturated_scores"),
     "by a hook": lambda: (Head(), images(), {"hook": "scale=1e6@head"}, "saturated_scores"),
     "by name": lambda: (Named(scale=1e6), images(), {"loss": "cross-entropy"}, "saturated_scores"),
-    "other outputs keep a gradient": lambda: (Named(scale=1e6), images(), {}, None),
+    "features have no weights of their own": lambda: (Named(scale=1e6), images(), {}, "saturated_scores"),
     "in a pair": lambda: (Pair(scale=1e6), images(), {"loss": "cross-entropy"}, "saturated_scores"),
     "log-probabilities": lambda: (Head(scale=1e6, ending=nn.LogSoftmax(1)), images(), {}, "saturated_scores"),
     "nll": lambda: (Head(scale=1e6, ending=nn.LogSoftmax(1)), images(), {"loss": "nll"}, "saturated_scores"),

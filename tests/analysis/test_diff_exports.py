@@ -8,6 +8,7 @@ from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.analysis.comparison.variants import of_input
+from modelscope_cli.report.diff.table import answer
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -174,12 +175,12 @@ IMAGENET, NAMED = (
 @pytest.mark.parametrize(
     ("ours", "theirs", "said"),
     [
-        (IMAGENET, NONE, f"A normalises its input inside the model with {NAMED}, B does not"),
-        (NONE, IMAGENET, f"B normalises its input inside the model with {NAMED}, A does not"),
+        (IMAGENET, NONE, f"A normalises its input inside the model with {NAMED}, and B does not"),
+        (NONE, IMAGENET, f"B normalises its input inside the model with {NAMED}, and A does not"),
         (
             IMAGENET,
             HALF,
-            f"A normalises its input inside the model with {NAMED}, B with mean 0.5 0.5 0.5 and",
+            f"A normalises its input inside the model with {NAMED}, and B with mean 0.5 0.5 0.5 and",
         ),
     ],
 )
@@ -204,6 +205,81 @@ def test_a_padding_of_its_own_does_not_keep_a_norm_from_being_folded_into_a_conv
         assert record.is_same is not other[2].ceil_mode
         assert all("ceil_mode of max_pool2d is True in B" in one.message for one in record.causes)
         assert bool(record.causes) is other[2].ceil_mode
+
+
+class Resized(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.a, self.bn, self.b, self.size = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 1), size
+
+    def forward(self, x):
+        x = self.bn(self.a(x)).relu()
+        return self.b(nn.functional.interpolate(x, self.size) if self.size else x)
+
+
+def test_a_bias_of_another_layer_is_not_compared_with_that_of_a_folded_one(tmp_path):
+    model, other = twins(Resized(20), Resized(None))
+    faults.export(other, X, tmp_path / "net.onnx", dynamo=False)
+    assert [
+        one.message for one in ms.diff(model, tmp_path / "net.onnx", X).causes if one.kind == "weights"
+    ] == []
+
+
+class Ended(nn.Module):
+    """A classifier that ends with a function of its logits."""
+
+    def __init__(self, end=lambda x: x, padding_mode="zeros"):
+        super().__init__()
+        self.conv, self.fc, self.end = (
+            nn.Conv2d(3, 4, 3, padding=1, padding_mode=padding_mode),
+            nn.Linear(4, 5),
+            end,
+        )
+
+    def forward(self, x):
+        return self.end(3 * self.fc(self.conv(x).relu().mean((2, 3))))
+
+
+def twins(ours, theirs):
+    torch.manual_seed(3)
+    model, other = ours.eval(), theirs.eval()
+    other.load_state_dict(model.state_dict())
+    return model, other
+
+
+@pytest.mark.parametrize(("end", "name"), [
+    (lambda x: x.softmax(1), "softmax"), (lambda x: x.log_softmax(1), "log_softmax"), (torch.sigmoid, "sigmoid"),
+    (lambda x: x.argmax(1), "argmax"), (nn.Softmax(-1), "softmax"), (lambda x: (1.01 * x).softmax(1), None),
+    (lambda x: x / 2, None), (lambda x: 0.2 + 1e-9 * x, None),
+])  # fmt: skip
+def test_a_function_at_one_end_alone_is_named_where_it_gives_the_others_output(end, name, tmp_path):
+    model, other = twins(Ended(), Ended(end))
+    images = torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    sides = [("B", model, other), ("A", other, model)]
+    for longer, a, b in sides if name != "argmax" else sides[:1]:
+        causes = ms.diff(a, b, images).causes
+        said = [f"{longer} ends with {name} and {'AB'[longer == 'A']} does not"] if name else []
+        assert [one.message.partition(":")[0] for one in causes if one.kind == "ending"] == said
+    faults.export(other, images, tmp_path / "net.onnx", dynamo=False)
+    assert [one.kind for one in ms.diff(model, tmp_path / "net.onnx", images).causes] == ["ending"] * bool(
+        name
+    )
+    assert ms.diff(other, tmp_path / "net.onnx", images).is_same
+
+
+def test_an_operation_after_the_last_layer_that_b_lacks_is_told():
+    model, other = twins(Ended(lambda x: x / 2), Ended(lambda x: x / 3))
+    other.forward = lambda x: other.fc(other.conv(x).relu().mean((2, 3)))
+    (cause,) = ms.diff(model, other, X).causes
+    assert (cause.kind, cause.layer) == ("missing_node", None)
+    assert cause.message.startswith("an operation after fc is missing from B")
+
+
+@pytest.mark.parametrize("modes", [("zeros", "reflect"), ("replicate", "zeros"), ("zeros", "circular")])
+def test_another_padding_mode_is_named(modes):
+    (cause,) = ms.diff(*twins(*(Ended(padding_mode=mode) for mode in modes)), X).causes
+    assert (cause.kind, cause.layer) == ("padding", "conv")
+    assert max(modes, key=len) in cause.message
 
 
 def test_a_layer_that_a_program_lacks_is_named(tmp_path):
@@ -248,3 +324,63 @@ def test_what_an_exporter_leaves_out_is_not_a_difference(case, tmp_path):
         a.fc.bias[1] += 1
     record = ms.diff(a, tmp_path / "b.pt2", X)
     assert (record.is_same, record.first_divergence) == (False, "fc")
+
+
+class NormAndRelu(nn.BatchNorm2d):
+    """A norm that holds its activation, as those of timm do."""
+
+    def __init__(self, n):
+        super().__init__(n)
+        self.act = nn.ReLU()
+
+    def forward(self, x):
+        return self.act(super().forward(x))
+
+
+@pytest.mark.parametrize("has_names", [True, False])
+def test_another_epsilon_in_a_norm_that_holds_layers_is_told(has_names, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), NormAndRelu(8), nn.Conv2d(8, 8, 3)).eval()
+    model[1].running_var.uniform_(0.1, 2)
+    other, file = copy.deepcopy(model), tmp_path / "net.onnx"
+    other[1].eps = 0.1
+    faults.export(other, X, file, dynamo=False)
+    graph = onnx.load(file)
+    for n, node in enumerate(graph.graph.node if not has_names else ()):
+        node.name = f"node_{n}"
+    onnx.save(graph, file)
+    record = ms.diff(model, file, X)
+    matched = {row.name: row.matched for row in record.layers}
+    assert (matched["0"], matched["1"]) == ("folded into 1", "with 0 folded in")
+    assert [(one.layer, "eps" in one.message) for one in record.causes] == [("1", True)]
+
+
+def _with(change):
+    """Return a convolution, its activation and a pooling, changed in one place."""
+    torch.manual_seed(0)
+    parts = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(3, 2), nn.Flatten()]
+    change(parts)
+    return nn.Sequential(*parts).eval()
+
+
+TWO_FILES = {
+    "none": (lambda parts: None, "The same weights and"),
+    "an attribute": (
+        lambda parts: parts.__setitem__(3, nn.MaxPool2d(3, 2, ceil_mode=True)),
+        "(ceil_mode 1) in B",
+    ),
+    "another activation": (lambda parts: parts.__setitem__(2, nn.Hardtanh()), "is Relu in A and Clip in B"),
+    "one more at the end": (lambda parts: parts.append(nn.Softmax(1)), "is missing in A and Softmax in B"),
+}
+
+
+@pytest.mark.parametrize("way", ["dynamo", "torchscript"])
+@pytest.mark.parametrize("change", TWO_FILES)
+def test_two_files_are_compared_operator_by_operator(change, way, tmp_path):
+    changed, said = TWO_FILES[change]
+    for name, one in (("a", lambda parts: None), ("b", changed)):
+        faults.export(_with(one), X, tmp_path / f"{name}.onnx", dynamo=way == "dynamo")
+    record = ms.diff(tmp_path / "a.onnx", tmp_path / "b.onnx")
+    assert said in answer(record)
+    assert record.is_same == (change == "none")

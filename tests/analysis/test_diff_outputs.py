@@ -1,6 +1,7 @@
 """`diff` of two architectures: what both predict for the same images."""
 
 import warnings
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,10 @@ def test_torchscript_is_neither_an_input_nor_weights_that_stand_for_it(suffix, i
     for sides in ((model, str(file)), (str(file), model), ("resnet18", str(file))):
         with pytest.raises(CannotRunError, match="is TorchScript, whose layers cannot be compared"):
             ms.diff(*sides, str(images[0]), weights="none" if "resnet18" in sides else "auto")
+    assert ms.diff(model, str(file)).totals.changed == 0
+    with pytest.raises(CannotRunError, match="is TorchScript") as caught:
+        ms.diff(str(file), str(images[0]))
+    assert caught.value.hint.endswith(f"modelscope weights {file}   lists its tensors")
 
 
 def test_layers_that_have_no_name_in_common_are_not_called_the_same(images):
@@ -226,7 +231,18 @@ def test_accuracies_of_class_folders_are_those_of_torch(tmp_path, seed):
     alone = [int((right[k] & ~right[1 - k]).sum()) for k in (0, 1)]
     assert [record.accuracy.only_a, record.accuracy.only_b] == alone
     assert record.accuracy.p_value == pytest.approx(binomtest(alone[0], sum(alone)).pvalue)
+    by_class = [
+        (int(right[0][at].sum()), int(right[1][at].sum())) for at in (slice(10), slice(10, 20), slice(20, 30))
+    ]
+    changed = [
+        (name, 10, *two)
+        for name, two in zip(("cat", "dog", "owl"), by_class, strict=True)
+        if two[0] != two[1]
+    ]
+    assert sorted(map(astuple, record.accuracy.classes)) == changed
+    falls = [one.b - one.a for one in record.accuracy.classes]
+    assert falls == sorted(falls)
     assert record.accuracy.is_order_assumed
-    assert "taken to be the folders" in dict(diff_sheet(record).facts)["accuracy"]
+    assert "assuming the alphabetical order of the folders" in dict(diff_sheet(record).facts)["accuracy"]
     mixed = [file.rename(tmp_path / file.name) for file in tmp_path.glob("*/*.png")]
     assert ms.diff(a, b, mixed, size=32).accuracy is None

@@ -62,7 +62,7 @@ def compared(make, change, culprit):
 @pytest.mark.parametrize("culprit", [0, 1, 2, -1])
 def test_the_layer_that_adds_most_is_named_first(make, change, culprit):
     *_, record, names = compared(make, change, culprit)
-    assert f"layers still differ, most {names[culprit]} (relative L2 " in answer(record)
+    assert f"layers of A still differ, most of all {names[culprit]} (relative L2 " in answer(record)
 
 
 @pytest.mark.parametrize("make", [plain, normed])
@@ -87,8 +87,8 @@ def test_of_one_layer_that_differs_the_others_carry_the_difference():
     with torch.no_grad():
         b[4].weight[5] *= -1
     message = answer(ms.diff(a, b, torch.randn(4, 3, 20, 20)))
-    assert "with the other sign in 6.2 % of the values, all in output channel 5: 4; " in message
-    assert "given B's values before it, only 4 (relative L2 " in message
+    assert "with the opposite sign in 6.2 % of the values, all in output channel 5: 4; " in message
+    assert "with B's inputs, only 4 (relative L2 " in message
 
 
 class Positions(nn.Module):
@@ -128,12 +128,12 @@ def test_a_layer_of_another_class_is_told_with_that():
     b.load_state_dict(a.state_dict())
     b[3] = nn.SiLU()
     message = answer(ms.diff(a, b, torch.randn(4, 3, 20, 20)))
-    assert message.startswith("Different: given B's values before it, only 3 (SiLU in B, relative L2 ")
+    assert message.startswith("Different: with B's inputs, only 3 (SiLU in B, relative L2 ")
 
 
 @pytest.mark.parametrize(("change", "said"), [
     (lambda weight: torch.where(weight.abs() < weight.abs().quantile(0.3), 0, weight), "zero, as of pruning"),
-    (lambda weight: weight.clone().index_fill_(0, torch.tensor([1, 2]), 0), "25 % of the values set to zero: 2"),
+    (lambda weight: weight.clone().index_fill_(0, torch.tensor([1, 2]), 0), "zero, all of output channels 1, 2: 2"),
 ])  # fmt: skip
 def test_zeros_are_of_pruning_where_they_stand_for_the_smallest_values(change, said):
     torch.manual_seed(0)
@@ -153,3 +153,17 @@ def test_no_layer_is_named_that_only_follows_another_shape(tmp_path):
     message = answer(ms.diff(a, tmp_path / "b.pt2", x))
     assert "ceil_mode of max_pool2d is True in B" in message
     assert "still differ" not in message
+
+
+@pytest.mark.parametrize(
+    ("end", "eps", "kind"), [(nn.Softmax(1), 1e-5, "ending"), (nn.Identity(), 0.1, "epsilon")]
+)
+def test_what_two_exported_programs_compute_otherwise_is_named(end, eps, kind, tmp_path) -> None:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4, eps=1e-5), nn.Flatten(), nn.Linear(144, 5)]
+    x, nets = torch.randn(2, 3, 8, 8), [nn.Sequential(*layers, nn.Identity()), nn.Sequential(*layers, end)]
+    files = [tmp_path / "a.pt2", tmp_path / "b.pt2"]
+    for net, file, value in zip(nets, files, (1e-5, eps), strict=True):
+        layers[1].eps = value
+        torch.export.save(torch.export.export(net.eval(), (x,)), file)
+    assert [cause.kind for cause in ms.diff(*files, x).causes][:1] == [kind]

@@ -80,7 +80,7 @@ BETWEEN = {
 def test_what_arises_between_two_layers_is_not_laid_on_the_later_one(between, depth, at):
     outside, reached = found(Chain(depth, at, BETWEEN[between])).causes
     before = f"layers.{at - 1}" if at else "the input"
-    assert f"so it arises between {before} and layers.{at}" in outside.message
+    assert f"so the difference arises between {before} and layers.{at}" in outside.message
     assert reached.message.startswith(f"between {before} and layers.{at}, A reaches ")
 
 

@@ -43,7 +43,7 @@ def test_the_distance_of_a_quantised_model_is_torchaos():
 
 def test_a_compiled_model_is_refused_with_what_compares_it():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
-    with pytest.raises(UsageError, match=r"under torch\.compile") as caught:
+    with pytest.raises(UsageError, match=r"by torch\.compile") as caught:
         ms.diff(model, torch.compile(model, backend="eager"), torch.randn(2, 4))
     assert "torch.testing.assert_close" in caught.value.hint
 
@@ -92,7 +92,7 @@ def test_ties_of_the_highest_score_are_counted(tmp_path):
         b[1].bias.copy_(torch.tensor([1.0, 1.0, 0.0]))
     record = ms.diff(model, b, tmp_path / "0.png", size=8)
     assert record.ties == 1
-    assert "several classes share the highest score of B" in str(record)
+    assert "B has a tie for the highest score" in str(record)
 
 
 def test_two_trainings_are_told_by_the_weights_that_moved_most():

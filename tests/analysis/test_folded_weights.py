@@ -237,3 +237,12 @@ def test_a_norm_multiplied_by_a_constant_is_not_another_epsilon(tmp_path):
     b[f"{pairs[0][0]}.weight"] *= 0.97
     record = diff(net.state_dict(), b, tmp_path)
     assert [row.name for row in record.rows if row.status == "changed"] == [f"{pairs[0][0]}.weight"]
+
+
+def test_two_models_of_which_one_is_folded_are_not_said_to_have_equal_weights():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 2, 1)).eval()
+    net[1].running_var.uniform_(0.1, 2)
+    other = copy.deepcopy(net)
+    other[0], other[1] = fuse_conv_bn_eval(net[0], net[1]), nn.Identity()
+    cause, *_ = ms.diff(net, other, torch.randn(2, 3, 8, 8)).causes
+    assert cause.message == "2 of 3 weights are equal; 1 of 3 weights is as in A with a norm folded in"

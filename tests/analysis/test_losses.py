@@ -131,6 +131,13 @@ def test_an_output_that_is_not_a_vector_of_classes_is_compared_with_random_numbe
     assert loss.value.item() == close(F.mse_loss(x, target.expand(shape)).item())
 
 
+def test_the_loss_names_the_outputs_beside_the_scores_and_their_target():
+    loss = judge(
+        {"logits": X, "features": X.sin(), "box": scores(2, 4) * 2}
+    )  # features have no weights of their own
+    assert loss.name == "cross-entropy of output 'logits' + mean square error of 'box' from random numbers"
+
+
 @pytest.mark.parametrize("normalised", [
     F.normalize,
     lambda x: F.normalize(x, dim=-1),

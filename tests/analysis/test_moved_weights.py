@@ -52,27 +52,27 @@ CASES = {
     "blocks": (having({"blocks.0": "blocks.2", "blocks.2": "blocks.0"}),
                "the values of blocks.0.q and blocks.2.q are exchanged, the values of blocks.0.k and blocks.2.k"),
     "circle": (having({"blocks.1.q": "blocks.1.k", "blocks.1.k": "blocks.1.v", "blocks.1.v": "blocks.1.q"}),
-               "blocks.1.q has in B the values of blocks.1.k, blocks.1.k has in B the values of blocks.1.v, "
-               "blocks.1.v has in B the values of blocks.1.q"),
+               "blocks.1.q of B has the values of blocks.1.k, blocks.1.k of B has the values of blocks.1.v, "
+               "blocks.1.v of B has the values of blocks.1.q"),
     "one tensor": (having({"blocks.1.q.weight": "blocks.1.k.weight", "blocks.1.k.weight": "blocks.1.q.weight"}),
                    "the values of blocks.1.q.weight and blocks.1.k.weight are exchanged"),
     "prefix": ({f"module.{k}": v for k, v in
                 having({"blocks.1.q": "blocks.1.k", "blocks.1.k": "blocks.1.q"}).items()},
                "the values of blocks.1.q and blocks.1.k are exchanged"),
     "copy": (having({"blocks.1.norm1": "blocks.0.norm1"}),
-             "blocks.1.norm1 has in B the values of blocks.0.norm1"),
+             "blocks.1.norm1 of B has the values of blocks.0.norm1"),
     "transposed": (changed("blocks.0.q.weight", lambda v: v.T),
                    "blocks.0.q.weight: B has the values of A transposed"),
     "axes": (changed("stem.weight", lambda v: v.permute(2, 3, 1, 0)),
              "stem.weight: B has the values of A with the axes in the order 2, 3, 1, 0"),
     "flat": (changed("stem.weight", lambda v: v.flatten(1)), "B has the values of A in the shape 24x27"),
     "colours": (changed("stem.weight", lambda v: v.flip(1)),
-                "with the parts along axis 1 in another order, [2, 1, 0], as of RGB and BGR"),
+                "with the parts along axis 1 in a different order, [2, 1, 0], as of RGB and BGR"),
     "classes": (A | {k: A[k][[2, 0, 1, 4, 3]] for k in ("head.weight", "head.bias")},
-                "head.weight, head.bias: B has the values of A with the rows in another order, [2, 0, 1, 4, 3]"),
-    "columns": (changed("head.weight", lambda v: v[:, ORDER]), "with the columns in another order"),
+                "head.bias: B has the values of A with the rows in a different order, [2, 0, 1, 4, 3]"),
+    "columns": (changed("head.weight", lambda v: v[:, ORDER]), "with the columns in a different order"),
     "parts": (changed("blocks.2.k.weight", lambda v: torch.cat([*v.chunk(3)[1:], v.chunk(3)[0]])),
-              "with the rows in another order"),
+              "with the rows in a different order"),
     "factor": (changed("stem.weight", lambda v: 2 * v), "stem.weight: B has the values of A times 2"),
     "factors": (changed("stem.weight", lambda v: v * torch.linspace(1, 2, 24).view(-1, 1, 1, 1)),
                 "times a factor for each row, 1 to 2"),
@@ -132,4 +132,4 @@ def test_the_layers_that_are_exchanged_are_named_of_a_run_too():
     a.forward = lambda x: a.k(a.q(x))
     b.forward = lambda x: b.k(b.q(x))
     cause, _ = ms.diff(a, b, torch.randn(2, 24)).causes
-    assert cause.message == "q has in B the values of k"
+    assert cause.message == "q of B has the values of k"

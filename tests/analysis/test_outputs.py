@@ -421,6 +421,15 @@ def test_an_image_without_a_box():
         one.follow(parse_aim("box:1"), LABELS)
 
 
+def test_what_is_known_of_no_box_is_said():
+    from modelscope_cli.analysis.outputs.boxes import Boxes, ImageBoxes
+
+    none = ImageBoxes(torch.zeros(0, 4), torch.zeros(0), torch.zeros(0))
+    assert Boxes((none,)).words == "no box"
+    known = Boxes((none, none), (torch.tensor([0.1, 0.21]), torch.tensor([0.2, 0.0])))
+    assert known.words == "no box: the best score is 0.21, not above 0.25"
+
+
 def test_an_embedding_is_followed_by_its_angle():
     before, after = read({"embeds": SCORES}), read({"embeds": numbers(2, 3, seed=1)})
     score = before.follow(THE_PREDICTED, None).score(after.main)
@@ -475,4 +484,6 @@ def test_a_few_numbers_that_nothing_names_are_told_as_a_guess(n):
     for names, is_told in ((None, n <= 4), ([str(i) for i in range(n)], False)):
         reader = OutputReader("custom", names, Net())
         note = reader.read(reader.module(torch.zeros(2, 3, 8, 8)), (torch.zeros(2, 3, 8, 8),)).note or ""
-        assert ("--output-kind classes if they are, labels if an image can have several" in note) == is_told
+        assert (
+            "--output-kind classes if they are scores, labels if an image can have several" in note
+        ) == is_told

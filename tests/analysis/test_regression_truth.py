@@ -151,7 +151,7 @@ def test_numbers_are_told_from_classes(outputs: int, truth: Any, options: Any, k
 @pytest.mark.parametrize(("outputs", "truth", "message"), [
     (6, [n / 2 for n in range(N)], "has 1 number for each image, but the model outputs scores of 6 classes"),
     (1, [[n / 2, n] for n in range(N)], "has 2 numbers for each image, but the model outputs one value"),
-    (2, [[n / N, 1 - n / N] for n in range(N)], "shares that sum to 1"),
+    (2, [[n / N, 1 - n / N] for n in range(N)], "probabilities that sum to 1"),
     (2, [[n % 2, n % 2] for n in range(N)], "names a class twice"),
 ])  # fmt: skip
 def test_numbers_that_are_not_those_of_the_outputs_are_refused(

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 from torchvision.models import VisionTransformer, mobilenet_v3_small, resnet18, squeezenet1_1
 
 import modelscope_cli as ms
@@ -60,7 +61,7 @@ def test_values_that_are_not_finite_come_first_and_such_a_weight_has_no_relation
     first, second = relations(rows, *((a, b) if is_b else (b, a)))
     what = "infinite" if abs(bad) == float("inf") else "NaN"
     side, other = "BA" if is_b else "AB"
-    assert first.message == f"{side} has {n:,} {what} values in {name}, {other} has none there"
+    assert first.message == f"{side} has {n:,} {what} value{'s' * (n > 1)} in {name}, {other} has none there"
     assert "2 of 3 weights are close to those of A" in second.message
     what = "the same as in A except for" if n < 50 else "not compared, because of NaN or infinity"
     assert f"1 of 3 weights is {what}" in second.message
@@ -110,9 +111,11 @@ def test_a_renamed_head_is_found(case):
 def test_fine_tuning_and_another_start_are_told_apart(case):
     name, _, a, other = case
     tuned = causes(a, fine_tuned(copy.deepcopy(other)))["backbone"]
-    assert "close to those of A: one is fine-tuned from the other, or both from one start" in tuned
+    assert "close to those of A: fine-tuned from one another or the same weights" in tuned
     assert "unrelated" not in tuned
-    assert tuned.count("the norms counted 0 batches in A and 3 in B") == (name in ("resnet", "mobilenet"))
+    assert tuned.count("the norms were updated by 0 batches in A and 3 in B") == (
+        name in ("resnet", "mobilenet")
+    )
     apart = causes(a, fine_tuned(made(name, 7, 2)))["backbone"]
     assert "unrelated to those of A" in apart
     assert "close" not in apart
@@ -137,7 +140,7 @@ def test_weights_on_a_grid_are_not_called_fine_tuned(bits):
     step = a.abs().max() / (2 ** (bits - 1) - 1)
     on_grid = (a / step).round() * step
     text = causes({"fc.weight": a}, {"fc.weight": on_grid})["weights"]
-    assert text.endswith(f"rounded to a grid in B ({len(on_grid.unique())} distinct values)")
+    assert text.endswith(f"rounded to at most {8 if bits == 8 else 4} bits in B")
     moved = on_grid + step * torch.randint(-1, 2, a.shape, generator=torch.Generator().manual_seed(0))
     assert "close to" in causes({"fc.weight": a}, {"fc.weight": moved})["weights"]
 
@@ -154,8 +157,47 @@ def test_a_grid_of_each_row_or_group_is_told(size, bits, part):
     text = causes({"fc.weight": a}, {"fc.weight": ((groups / step).round() * step).reshape(a.shape)})[
         "weights"
     ]
-    assert "rounded to a grid in B" in text
-    assert text.endswith(f"distinct values for each {part})")
+    assert text.endswith(f"rounded to at most {bits} bits for each {part} in B")
+
+
+def scaled(x, largest, rounding):
+    step = x.abs().max() / largest
+    return rounding(x / step).float() * step
+
+
+@pytest.mark.parametrize(("part", "kind"), [
+    (lambda x: x.to(torch.float8_e4m3fn), "float8 (e4m3)"), (lambda x: x.half(), "float16"),
+    (lambda x: scaled(x, 448, lambda y: y.to(torch.float8_e4m3fn)).bfloat16(), "float8 (e4m3)"),
+    (lambda x: scaled(x, 57344, lambda y: y.to(torch.float8_e5m2)), "float8 (e5m2)"),
+    (lambda x: scaled(x, 127, torch.round).bfloat16(), "at most 8 bits"),
+    (lambda x: scaled(x.bfloat16().float(), 127, torch.round), "at most 8 bits"),
+    (lambda x: (x * 1.1).bfloat16(), None), (lambda x: (x + 0.01).bfloat16(), None),
+    (lambda x: scaled(x * (1 + 0.01 * x.flip(0)), 127, torch.round), None),
+])  # fmt: skip
+def test_a_weight_that_is_rounded_otherwise_than_the_rest_is_named(part, kind):
+    made = torch.Generator().manual_seed(0)
+    a = {f"{name}.weight": torch.randn(48, 64, generator=made) for name in "uvwxy"}
+    b = {name: one.bfloat16() for name, one in a.items()} | {"w.weight": part(a["w.weight"])}
+    text = causes(a, b)["weights"]
+    rest, own = ("4 of 5 weights are the same, rounded to bfloat16 in B", "1 of 5 weights is ")
+    assert rest in text
+    assert (f"{own}the same, rounded to {kind} in B: w" in text) == (kind is not None)
+    assert (f"{own}close to those of A" in text) == (kind is None)
+
+
+@pytest.mark.parametrize("shape", [(16, 3, 3, 3), (3, 48), (2, 64)])
+def test_a_small_step_of_a_small_weight_in_bfloat16_is_not_called_rounding_to_bits(shape):
+    for seed in range(20):
+        made = torch.Generator().manual_seed(seed)
+        a, step = (torch.rand(shape, generator=made) - 0.5 for _ in range(2))
+        assert "bits" not in causes({"w.weight": a}, {"w.weight": (a + 2e-3 * step).bfloat16()})["weights"]
+
+
+def test_rounded_statistics_are_not_called_those_of_a_frozen_norm():
+    a = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8))
+    a[1].running_var.uniform_(0.5, 2)
+    b = {name: one.bfloat16().float() if one.ndim else one for name, one in a.state_dict().items()}
+    assert [*causes(a.state_dict(), b)] == ["weights"]
 
 
 @pytest.mark.parametrize("kept", [0.5, 0.1, 0.02])
@@ -220,7 +262,7 @@ def test_tensors_of_one_layer_are_one_cause():
         for one in (b[1].weight, b[1].bias, b[1].running_mean):
             one.add_(0.25)
     (cause,) = ms.diff(a.eval(), b.eval(), torch.randn(2, 3, 12, 12)).causes
-    assert (cause.layer, cause.message) == ("1", "all 3 weights are equal, 3 other tensors changed: 1")
+    assert (cause.layer, cause.message) == ("1", "all 3 weights are equal; 3 other tensors changed: 1")
 
 
 def renamed_as_exported(state):
@@ -235,7 +277,7 @@ def test_tensors_without_layers_are_named():
     assert text.endswith(" of the values: onnx::Conv_3")
     biased = a | {"onnx::Add_9": torch.zeros(8)}
     text = causes(biased, biased | {"onnx::Add_9": torch.ones(8)})["weights"]
-    assert text == "all 5 weights are equal, 1 other tensor changed: onnx::Add_9"
+    assert text == "all 5 weights are equal; 1 other tensor changed: onnx::Add_9 in 8 of 8 values, by up to 1"
 
 
 def test_a_weight_that_only_one_side_has_is_not_called_equal():
@@ -253,7 +295,7 @@ def test_only_running_statistics_moved():
     a = resnet18(num_classes=4).state_dict()
     b = {name: one + name.endswith("running_mean") for name, one in a.items()}
     assert causes(a, b)["weights"] == (
-        "all 21 weights are equal, 20 other tensors changed: bn1 to layer4.1.bn2"
+        "all 21 weights are equal; 20 other tensors changed: bn1 to layer4.1.bn2"
     )
 
 
@@ -295,3 +337,164 @@ def test_a_multiple_is_not_called_fine_tuned():
     assert found["scaled"] == "layer1.0.conv1.weight: B has the values of A times -3"
     scaled = "the same as in A up to a factor"
     assert found["weights"] == f"20 of 21 weights are equal; 1 of 21 weights is {scaled}"
+
+
+@pytest.mark.parametrize("n", [2, 4, 10, 100])
+@pytest.mark.parametrize("noise", [0.01, 0.3])
+def test_rows_that_were_moved_and_trained_on_are_not_unrelated(n, noise):
+    torch.manual_seed(n)
+    a = {"body.weight": torch.randn(8, 8), "fc.weight": torch.randn(n, 64), "fc.bias": torch.randn(n)}
+    order = torch.arange(n).roll(1)
+    b = a | {"fc.weight": a["fc.weight"][order] + noise * torch.randn(n, 64), "fc.bias": a["fc.bias"][order]}
+    text = causes(a, b)["weights"]
+    listed = f" {order.tolist()}" * (n <= 16)
+    assert f"1 of 2 weights is close to those of A with the rows in a different order{listed} (cosine" in text
+    in_place = causes(a, a | {"fc.weight": a["fc.weight"] + noise * torch.randn(n, 64)})["weights"]
+    other = causes(a, a | {"fc.weight": torch.randn(n, 64)})["weights"]
+    assert "order" not in in_place + other
+
+
+def quantised(weight, part, dtype=torch.int8):
+    """Codes and scale of a weight: for all of it, each output channel, each input channel, or 8 inputs."""
+    groups = {"all": (1, -1), "out": (len(weight), -1), "8 inputs": (-1, 8)}
+    rows = weight.T if part == "in" else weight.reshape(groups[part])
+    top = torch.finfo(dtype).max if dtype.is_floating_point else 127
+    scale = rows.abs().amax(1, keepdim=True) / top
+    codes = rows / scale if dtype.is_floating_point else (rows / scale).round()
+    return (codes.T if part == "in" else codes.reshape(weight.shape)).to(dtype), scale.squeeze()
+
+
+@pytest.mark.parametrize("part", ["all", "out", "in", "8 inputs"])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
+def test_codes_are_compared_times_the_scale_beside_them(part, dtype):
+    torch.manual_seed(0)
+    a = {"0.weight": torch.randn(8, 16), "1.weight": torch.randn(24, 16) / 10}
+    codes, scale = quantised(a["1.weight"], part, dtype)
+    b = a | {"1.weight": codes, "1.weight_scale": scale}
+    other = a | {"1.weight": a["1.weight"] + 0.03 * torch.randn(24, 16)}
+    what = f"{str(dtype).removeprefix('torch.')} codes times weight_scale in"
+    for side, ours, theirs in (("B", a, b), ("A", b, a)):
+        assert f"is the same, rounded to {what} {side}: within half a step" in causes(ours, theirs)["weights"]
+    assert (
+        f"1 of 2 weights is {what} B: not within half a step (cosine at least 0.9"
+        in causes(other, b)["weights"]
+    )
+
+
+def in_bytes(codes):
+    codes = codes.to(torch.uint8) & 15
+    return codes[:, ::2] | codes[:, 1::2] << 4
+
+
+STORED = {
+    "half": lambda codes, scale: {"weight": codes, "scales": scale.bfloat16()},
+    "bitsandbytes": lambda codes, scale: {"weight": codes, "SCB": 127 * scale},
+    "quanto": lambda codes, scale: {"weight._data": codes, "weight._scale": scale[:, None]},
+    "transposed": lambda codes, scale: {"weight": codes.T, "inv": 0 * scale, "weight_scale_inv": 1 / scale},
+    "unsigned": lambda codes, scale: {"weight": (codes.int() + 128).to(torch.uint8), "scale": scale},
+    "zero": lambda codes, scale: {"weight": codes + 9, "scale": scale, "zero_point": torch.full((24,), 9)},
+}
+
+
+@pytest.mark.parametrize("way", STORED)
+def test_codes_are_found_as_other_tools_store_them(way):
+    torch.manual_seed(0)
+    weight = torch.randn(24, 16)
+    codes, scale = quantised(weight, "out")
+    codes = codes.clamp(-118, 118) if way == "zero" else codes
+    b = {f"fc.{own}": one for own, one in STORED[way](codes, scale).items()}
+    assert "within half a step" in causes({"fc.weight": codes * scale[:, None]}, b)["weights"]
+
+
+def test_two_codes_of_4_bits_in_a_byte_are_compared():
+    torch.manual_seed(0)
+    weight, scale = torch.randn(24, 16), torch.full((), 0.5)
+    packed = in_bytes((weight / scale).round().clamp(-7, 7).int() + 8)
+    b = {"fc.qweight": packed, "fc.scales": scale}
+    a = {"fc.weight": (weight / scale).round().clamp(-7, 7) * scale}
+    assert "uint8 codes times scales in B: within half a step" in causes(a, b)["weights"]
+
+
+def test_a_scale_is_that_of_the_weight_where_names_have_no_layers():
+    torch.manual_seed(0)
+    a = {f"conv{n}_weight": torch.randn(24, 16) for n in range(3)}
+    both = {name: quantised(one, "out") for name, one in a.items()}
+    b = {name: codes for name, (codes, _) in both.items()}
+    b |= {f"{name.partition('_')[0]}_scale": 1.1 * scale for name, (_, scale) in both.items()}
+    rows = diff_tensors(a, b)[0]
+    used = [(row.matched or "").partition(" in ")[0].removeprefix("int8 codes times ") for row in rows[:3]]
+    assert used == ["conv0_scale", "conv1_scale", "conv2_scale"]
+
+
+def test_codes_without_a_scale_that_fits_are_not_compared():
+    torch.manual_seed(0)
+    a = {"0.weight": torch.randn(8, 16), "1.weight": torch.rand(8, 16) / 10}
+    codes = {"1.weight": (a["1.weight"] * 1270).to(torch.int8)}
+    missing, wrong = a | codes, a | codes | {"1.weight_scale": torch.rand(7)}
+    for sides in ((a, missing), (missing, a), (a, wrong), (a, a | {"1.weight": codes["1.weight"][:, ::2]})):
+        text = causes(*sides)["weights"]
+        assert "1 of 2 weights is equal; " in text
+        assert "1 of 2 weights is not compared: int8 codes without a scale that fits: 1" in text
+
+
+@pytest.mark.filterwarnings("ignore")  # torch moves it to torchao
+def test_quantised_tensors_of_torch_are_compared():
+    weight = torch.randn(8, 16, generator=torch.Generator().manual_seed(0))
+    ours, theirs = (torch.quantize_per_tensor(weight, step, 0, torch.qint8) for step in (0.03, 0.05))
+    assert (
+        "the same, rounded to at most 8 bits in B" in causes({"weight": weight}, {"weight": ours})["weights"]
+    )
+    assert "close to those of A" in causes({"weight": theirs}, {"weight": ours})["weights"]
+
+
+def test_a_weight_that_an_exporter_transposed_is_the_same():
+    torch.manual_seed(0)
+    a = {"attn.in_proj_weight": torch.randn(12, 4), "fc.weight": torch.randn(5, 4)}
+    b = {"val_10": a["attn.in_proj_weight"].T, "fc.weight": a["fc.weight"]}
+    rows, _, _ = diff_tensors(a, b, is_exported=True)
+    assert [row.status for row in rows] == ["folded", "same"]
+    rows, _, _ = diff_tensors(a, b | {"val_10": b["val_10"] + 1}, is_exported=True)
+    assert [row.status for row in rows] == ["removed", "same", "added"]
+
+
+@pytest.mark.parametrize("change", ["tuned", "one value", "bfloat16", "unrelated"])
+def test_a_matrix_that_an_exporter_renamed_and_transposed_is_compared(change, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    torch.manual_seed(0)
+    a = {f"{name}.weight": torch.randn(6, 8) for name in "abc"}
+    b = {name: one.clone() for name, one in a.items()}
+    if change == "tuned":
+        b = {name: one + 0.1 * torch.randn(6, 8) for name, one in b.items()}
+    elif change == "one value":
+        b["b.weight"][1, 2] += 1
+    else:
+        b = {
+            name: one.bfloat16().float() if change == "bfloat16" else torch.randn(6, 8)
+            for name, one in b.items()
+        }
+    bias = torch.randn(6)
+    stored = {"a.bias": bias} | {f"onnx::MatMul_{n}": one.T.contiguous() for n, one in enumerate(b.values())}
+    initialisers = [onnx.numpy_helper.from_array(one.numpy(), name) for name, one in stored.items()]
+    graph = onnx.helper.make_graph([], "g", [], [], initialisers)
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "b.onnx")
+    torch.save(a | {"a.bias": bias}, tmp_path / "a.pth")
+    found = {
+        "tuned": "all 3 weights are close to those of A",
+        "one value": "the same as in A except for 2.1 % of the values",
+        "bfloat16": "all 3 weights are the same, rounded to bfloat16 in B",
+        "unrelated": "only in B",
+    }
+    assert found[change] in " ".join(
+        one.message for one in ms.diff(tmp_path / "a.pth", tmp_path / "b.onnx").causes
+    )
+
+
+def test_weights_pruned_by_masks_are_compared_as_they_are_computed(tmp_path):
+    """As `torch.nn.utils.prune` saves them: the weight before, and its mask."""
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 8, 3))
+    torch.save(model.state_dict(), tmp_path / "a.pt")
+    prune.ln_structured(model[0], "weight", 0.25, n=2, dim=0)
+    torch.save(model.state_dict(), tmp_path / "b.pt")
+    record = ms.diff(tmp_path / "a.pt", tmp_path / "b.pt")
+    assert [row.status for row in record.tensors if row.name == "0.weight"] == ["changed"]
+    assert "25 % of the values set to zero" in record.causes[0].message

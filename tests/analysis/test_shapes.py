@@ -15,6 +15,18 @@ def rows(structure: MeasuredStructure) -> dict[tuple[str, int], LayerShape]:
     return {(row.name, row.call): row for row in structure.layers}
 
 
+class Last(nn.Module):
+    """Returns what a recurrent layer returns, without its state."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.layer(x)[0]
+        return output
+
+
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize(("module", "shape", "macs", "output"), [
     (nn.Conv2d(3, 8, 3), (2, 3, 10, 12), 2 * 8 * 8 * 10 * 3 * 9, (2, 8, 8, 10)),
@@ -25,6 +37,9 @@ def rows(structure: MeasuredStructure) -> dict[tuple[str, int], LayerShape]:
     (nn.Conv3d(2, 3, 2), (1, 2, 4, 4, 4), 3 * 27 * 2 * 8, (1, 3, 3, 3, 3)),
     (nn.Linear(7, 5), (3, 4, 7), 3 * 4 * 7 * 5, (3, 4, 5)),
     (nn.ReLU(), (3, 4), 0, (3, 4)),
+    (Last(nn.LSTM(6, 5, num_layers=2, batch_first=True)), (3, 7, 6), 3 * 7 * (20 * 11 + 20 * 10), (3, 7, 5)),
+    (Last(nn.LSTM(6, 5, bidirectional=True)), (7, 3, 6), 2 * 3 * 7 * 20 * 11, (7, 3, 10)),
+    (Last(nn.GRU(6, 5)), (7, 3, 6), 3 * 7 * 15 * 11, (7, 3, 5)),
 ])  # fmt: skip
 def test_multiply_adds_by_hand(
     module: nn.Module, shape: tuple[int, ...], macs: int, output: tuple[int, ...], device: str

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.truth import read_truth
-from modelscope_cli.records.predict import Share, TruthReport
-from modelscope_cli.records.run import BrokenKind
+from modelscope_cli.records.predict import TruthReport
+from modelscope_cli.records.run import BrokenKind, Share
 from samples.dataset import CLASSES, Shapes
 
 SAMPLES = Path(__file__).parents[2] / "samples"

@@ -36,7 +36,7 @@ def test_not_the_same_says_where_they_part_and_how_far():
     assert f"{record.totals.changed} changed" in lines[0]
     assert lines[1].startswith("scaled: block3.conv1.weight: B has the values of A times 3000")
     assert lines[2].startswith("weights: 9 of 10 weights are equal; ")
-    assert lines[2].endswith("1 other tensor changed: bn")
+    assert lines[2].endswith("1 other tensor changed: bn.bias in 12 of 16 values, by up to 30.1")
     assert lines[3].startswith("first divergence: bn, relative L2 ")
     assert lines[4].startswith("  bn, relative L2 ")
     assert lines[-2] == f"  and {record.totals.changed - 10} more"

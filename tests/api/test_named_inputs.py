@@ -121,7 +121,7 @@ def test_a_forward_of_one_dict_is_given_the_dict(towers, model, capsys):
     assert raised.value.hint.startswith("inputs={'batch': ")
     line = "stats towers.py:OneDict -w none --input image=1,3,16,16 --input caption=int64:1,6"
     assert run_argv(line.split()) == 0
-    assert "the forward takes one argument, so it gets all inputs as a dict" in capsys.readouterr().err
+    assert "forward() takes one argument, so it gets all inputs as a dict" in capsys.readouterr().err
 
 
 def test_a_loader_of_dicts_gives_named_inputs(model):
@@ -166,7 +166,7 @@ def test_train_mode_needs_two_images_and_says_so(towers):
     for run in (ms.check, lambda model, x: ms.grads(model, x, mode="train")):
         with pytest.raises(CannotRunError, match="more than 1 value per channel") as raised:
             run(fresh, given(1))
-        assert "or batch=2, of two images" in raised.value.hint
+        assert "or batch=2, with two images" in raised.value.hint
         assert run(fresh, given(2)).mode == "train"
     assert ms.check(fresh, given(1), mode="eval").mode == "eval"
 

@@ -87,9 +87,9 @@ def test_images_that_the_model_does_not_take_as_they_are(given, message):
 
 @pytest.mark.parametrize(("call", "message", "hint"), [
     (lambda: ms.stats(Net), "'Net' is a class", "give Net()"),
-    (lambda: ms.watch(Net, None), "the class Net is not a torch.nn.Module", "give a torch.nn.Module"),
+    (lambda: ms.watch(Net, None), "the class Net is not a torch.nn.Module", "pass a torch.nn.Module"),
     (lambda: ms.watch(torch.optim.SGD(NET.parameters()), NET), "an SGD is not a torch.nn", "the model first"),
-    (lambda: ms.observe("resnet18").__enter__(), "a str is not a torch.nn.Module", "give a module"),
+    (lambda: ms.observe("resnet18").__enter__(), "a str is not a torch.nn.Module", "pass a module"),
     (lambda: ms.stats("torchvision:resnet18"), "have no prefix", "did you mean resnet18"),
     (lambda: ms.stats(NET, IMAGES, columns="foo"), "'foo' is not a value of columns", "try name, type"),
     (lambda: ms.stats(NET, IMAGES, columns=["mean", "sdt"]), "did you mean std", "columns='std'"),
@@ -179,3 +179,40 @@ def test_a_layer_that_is_not_there_has_a_hint_that_can_be_explained(typed):
         ms.explain(model, image, layer=typed)
     layer = (caught.value.hint or "").removeprefix("layer='").removesuffix("'")
     assert ms.explain(model, image, layer=layer, method="gradcam", receipt="none").rows[0].layer == layer
+
+
+@pytest.mark.parametrize(("typed", "meant"), [
+    ("dead_channel", "dead_channels"),
+    ("zeros", "zero"),
+    ("meen", "mean"),
+    ("near_zeros", "near_zero"),
+    ("xyzzy", None),
+    ("_hidden", None),
+])  # fmt: skip
+def test_a_row_proposes_the_column_that_was_meant(typed, meant):
+    row = ms.stats(Net(), torch.randn(2, 3, 8, 8))[0]
+    with pytest.raises(AttributeError) as raised:
+        getattr(row, typed)
+    proposed = f": did you mean {meant}" if meant else ""
+    assert str(raised.value) == f"ActivationStats has no '{typed}'{proposed}"
+    assert not hasattr(row, typed)
+
+
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_a_record_says_in_which_mode_the_model_ran(mode):
+    record = ms.stats(Net(), torch.randn(2, 3, 8, 8), mode=mode)
+    assert f", {mode} mode, " in repr(record)
+    assert f", {mode} mode, " in str(record).splitlines()[0]
+
+
+def test_a_finding_of_a_training_can_be_printed():
+    """It is a row of no table: a column of another's asks for the attribute that it lacks."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with ms.watch(model, optimizer) as watched:
+        for _ in range(8):  # without zero_grad
+            model(torch.randn(2, 3, 8, 8)).square().mean().backward()
+            optimizer.step()
+    (finding,) = watched.findings
+    assert repr(finding).startswith("TrainingFinding(code MS713, ")
+    assert not hasattr(finding, "name")

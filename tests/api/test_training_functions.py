@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.importspec import import_object
+from modelscope_cli.records.progress import SILENT
 from modelscope_cli.records.train import Suggestion
 from modelscope_cli.report.lrfind.table import answer
 
@@ -155,6 +156,20 @@ def test_a_training_that_only_memorises_is_not_called_sound(is_learnable):
 
 def test_a_rate_found_by_a_slight_fall_is_said_to_be_unsure(tiny):
     record = ms.lrfind(tiny, steps=10, pictures=20, size=16, batch=4)
-    found = replace(record, suggestion=Suggestion(0.1, 0.1, 0.1), smoothed=(2.0, 1.96, 3.0))
+    smoothed = (2.0, 1.96, 3.0)
+    found = replace(record, suggestion=Suggestion(0.1, 0.1, 0.1), smoothed=smoothed, lr=record.lr[:3])
     assert answer(replace(found, fall=0.04)).endswith("it fell by only 2.0 %: use more --steps to be sure")
-    assert answer(replace(found, fall=0.4)).endswith("were tried")
+    assert answer(replace(found, fall=0.4)).endswith(("halfway there", "steeply"))
+
+
+@pytest.mark.parametrize(("batch", "is_told"), [(24, False), (300, True)])
+def test_a_batch_of_more_images_than_there_are_is_told(tiny, batch, is_told):
+    class Notes(type(SILENT)):
+        def note(self, text):
+            told.append(text)
+
+    told = []
+    record = ms.train(tiny, steps=1, pictures=30, size=16, batch=batch, progress=Notes())
+    n = record.data.training_pictures
+    assert (f"batch: all {n} training images, fewer than {batch}" in told) == is_told
+    assert record.training.settings["batch"] == min(batch, n)

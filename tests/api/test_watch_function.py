@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as hooks
 from torch.optim import optimizer as optim
+from torch.utils.data import DataLoader, TensorDataset
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
@@ -216,6 +217,20 @@ def test_one_at_a_time_and_again_afterwards():
         with watched:
             step(model, optimizer)
         assert watched.record().steps == 1
+
+
+def test_a_training_by_modelscope_in_the_block_is_recorded_apart():
+    data = DataLoader(TensorDataset(torch.randn(32, 4), torch.arange(32) % 2), 16)
+    alone = ms.train(seeded()[0], data, steps=6)
+    model, optimizer = seeded()
+    with ms.watch(model, optimizer) as watched:
+        for n in range(20):
+            inner = ms.train(seeded()[0], data, steps=6) if n == 10 else None
+            step(model, optimizer)
+            assert inner is None or str(inner) == str(alone)
+    record = watched.record()
+    assert record.steps == 20
+    assert [one.message for one in record.run.warnings if "modelscope trained in this run" in one.message]
 
 
 def test_only_the_models_that_are_given_are_looked_at():

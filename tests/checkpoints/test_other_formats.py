@@ -83,7 +83,7 @@ def test_files_of_other_programs(tmp_path: Path, kind: str, suffix: str) -> None
     (["[Content_Types].xml", "word/document.xml"], "an Office document"),
     (["META-INF/MANIFEST.MF"], "a Java archive"),
     (["metadata.json", "config.json", "model.weights.h5"], "a model of Keras"),
-    (["notes/a.txt"], "a zip archive of other things ('notes/a.txt')"),
+    (["notes/a.txt"], "a zip archive without weights ('notes/a.txt')"),
 ])  # fmt: skip
 def test_zip_archives_of_other_programs(tmp_path: Path, names: list[str], words: str) -> None:
     (tmp_path / "a.pt").write_bytes(zipped(*names))

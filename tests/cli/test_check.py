@@ -1,11 +1,14 @@
 """`modelscope check`: exit codes, formats, settings, the baseline, and what is typed wrong."""
 
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
+from torch import nn
 
 from modelscope_cli.analysis.health.examine import Sources
 from modelscope_cli.models.load import load_model
@@ -29,6 +32,7 @@ def codes(outcome):
     ("--fail-on warning", 1),
     ("--fail-on warning --ignore MS2", None),
     ("--max-params 70k", 1),
+    ("--max-params 70k --fail-on never", 0),
     ("--max-params 90k", 0),
     ("--max-macs 0.1G --fail-on error", 0),
     ("--max-macs 10M", 1),
@@ -44,6 +48,22 @@ def test_the_exit_code_follows_the_findings(run, options, code):
         return
     outcome = run(f"{QUICK},MS5 {options} --json", expect=code)
     assert outcome.json["passed"] is (code == 0)
+
+
+class _Runs:
+    def __reduce__(self):
+        return os.system, ("true",)
+
+
+def test_code_in_a_checkpoint_is_annotated_once_in_that_file(run, cwd):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    torch.save({"state_dict": net.state_dict(), "x": _Runs()}, cwd / "evil.pth")
+    built = "nn.Sequential(nn.Flatten(), nn.Linear(12, 3))"
+    (cwd / "net.py").write_text(f"from torch import nn\ndef build():\n    return {built}\n")
+    out = run("check net.py:build -c evil.pth --input-shape 1,3,2,2 -f github --select MS0", expect=1).out
+    about = [line for line in out.splitlines() if "system" in line]
+    assert len(about) == 1
+    assert about[0].startswith("::error file=evil.pth,line=1,title=MS001")
 
 
 NET = """import torch
@@ -110,8 +130,8 @@ def test_a_summary_of_the_step_is_appended(run, cwd, monkeypatch):
     told = page.read_text()
     assert told.startswith("what was there\n### ")
     assert "| MS202 | warning | dead-channels | relu | 14 of 16 channels are always zero |" in told
-    assert "result: passed with 3 warnings (only errors fail the check)" in told
-    assert "result: passed: nothing found" in told
+    assert "eval mode: passed with 3 warnings (only errors fail the check)" in told
+    assert "eval mode: passed: nothing found" in told
     (cwd / "cut.pth").write_bytes(b"PK")
     run("check {TINY} -c cut.pth", expect=4)
     run("summary no.py:Net", expect=4)
@@ -306,7 +326,7 @@ def test_a_folder_without_a_model_is_judged_as_a_data_set(run, photos):
     assert (document["images"], document["dataset"]["against_images"]) == (18, 10)
     run(f"check {photos}/train --against {photos}/val --ignore MS801,MS804")
     out = run(f"check {photos}/val -f junit", expect=1).out
-    assert 'tests="5" failures="1"' in out
+    assert 'tests="6" failures="1"' in out
     assert "the model" not in out
     out = run(f"check {photos}/val -f github", expect=1).out
     assert out.startswith("::error title=MS801 unreadable-images::")
@@ -348,7 +368,10 @@ def test_one_class_for_the_images_of_one_class_is_no_collapse(run, cwd, samples,
         (finding,) = document["findings"]
         assert (finding["code"], ") is predicted for all 9 images" in finding["message"]) == ("MS601", True)
         return
-    assert (rule["judged"], rule["reason"]) == (False, "all images are of one class, 'star', by their folder")
+    assert (rule["judged"], rule["reason"]) == (
+        False,
+        "all images are of the same class, 'star', by their folder",
+    )
     (cwd / "classes" / "ring").mkdir(exist_ok=True)
     Image.open(samples / "star.png").convert("RGB").save(cwd / "classes" / "ring" / "0.png")
     assert run(f"{line.replace(words, 'classes')} --select MS601 --json").json["findings"]  # of two classes
@@ -383,6 +406,23 @@ def test_a_checkpoint_that_was_never_trained_is_told_and_random_weights_are_not(
     model = f"check {samples}/tiny_resnet.py:TinyResNet {samples}/star.png --json --select MS209"
     (found,) = run(f"{model} -c start.safetensors").json["findings"]
     assert (found["code"], found["severity"]) == ("MS209", "warning")
-    assert "never trained" in found["message"]
+    assert "untrained" in found["message"]
     outcome = run(f"{model} --weights none", expect=4)
     assert outcome.json["findings"] == []
+
+
+def test_a_saturated_softmax_is_named_as_the_cause_of_a_constant_output(run, cwd):
+    (cwd / "net.py").write_text("""
+from torch import nn
+
+def make(scale=1.0, bias=0.0):
+    net = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 3), nn.Softmax(1))
+    nn.init.constant_(net[2].weight, scale)
+    net[2].bias.data.copy_(net[2].bias.data.new_tensor([bias, 0, 0]))
+    return net
+""")
+    line = "net.py:make --input-shape 2,3,8,8 -w none --model-arg"
+    found = run(f"check {line} bias=500.0 --select MS604", expect=1).out
+    assert "the softmax is saturated: one class has the probability 1" in found
+    assert "the scores are saturated" in run(f"stats {line} bias=500.0").err
+    assert "the input signal vanishes" in run(f"stats {line} scale=1e-30").err

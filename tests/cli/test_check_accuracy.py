@@ -53,7 +53,8 @@ def test_the_accuracy_is_that_of_predict(run, place, weights, n_right):
     assert accuracy["chance"] == pytest.approx(1 / 3)
     line = f"predict net.py:Colour val -c {weights}.pth --mean 0 --std 1 --size 32 {LABELS} --truth folders --json"
     assert run(line).json["truth"]["accuracy"] == accuracy["right"]
-    assert {one["code"] for one in document["findings"]} == ({"MS605"} if n_right == 0 else set())
+    # The images have one colour each.
+    assert {one["code"] for one in document["findings"]} - {"MS103"} == ({"MS605"} if n_right == 0 else set())
     assert f"{100 * n_right / 15:.1f} % of 15 images (chance 33.3 %)" in checked(run, weights, LABELS).err
 
 
@@ -68,7 +69,9 @@ def test_the_budget_decides_the_exit_code(run, place, limit, weights, code):
 def test_without_the_names_of_the_classes_it_says_what_to_type(run, place):
     outcome = checked(run, "wrong", "--json")
     (rule,) = (rule for rule in outcome.json["rules"] if rule["code"] == "MS605")
-    assert (rule["judged"], outcome.json["accuracy"]) == (False, None)
+    # What is in alphabetical order is measured so, but not judged
+    assert (rule["judged"], outcome.json["accuracy"]["right"]["value"]) == (False, 1 / 3)
+    assert rule["reason"].startswith("assuming classes in alphabetical order")
     assert rule["reason"].endswith("if this is their order: --labels blue,green,red")
     # A budget that cannot be judged is not met; its hint, pasted, judges it.
     refused = checked(run, "right", "--min-accuracy 0.9", expect=4)
@@ -80,8 +83,11 @@ def test_without_the_names_of_the_classes_it_says_what_to_type(run, place):
 
 def test_equal_scores_predict_nothing_and_meet_no_budget(run, place):
     torch.save({"head.weight": torch.zeros(3, 3)}, place / "dead.pth")
-    outcome = checked(run, "dead", f"{LABELS} --min-accuracy 0.3 --select MS506", expect=1)
-    assert "accuracy 0.0 % of 15 images, 30.0 % required" in outcome.out
+    why = "accuracy: not computed, as all scores of an image are equal"
+    outcome = checked(run, "dead", f"{LABELS} --min-accuracy 0.3 --select MS506", expect=4)
+    assert f"MS506 was not judged: {why}" in outcome.err
+    assert why in checked(run, "dead", expect=1).err
+    assert why in run("predict net.py:Colour val -c dead.pth --mean 0 --std 1 --size 32").err
 
 
 def test_what_has_no_accuracy_says_why(run, place):
@@ -140,3 +146,14 @@ def test_scores_that_are_all_nan_have_no_accuracy(run, place):
     assert outcome.json["accuracy"] is None
     (rule,) = (rule for rule in outcome.json["rules"] if rule["code"] == "MS605")
     assert rule["reason"] == "accuracy: not computed, as the scores of all images are NaN"
+
+
+def test_budgets_that_are_met_are_told_with_their_measure(run):
+    line = "check {samples}/tiny_resnet.py:TinyResNet -w none --max-params {} --max-macs 1G --select MS5"
+    outcome = run(line.replace("{}", "79770") + " -f brief")
+    assert "within budget: 79,770 parameters, 79,770 allowed" in outcome.out
+    assert "within budget: 0.0664" not in outcome.out
+    assert outcome.out.count("within budget: ") == 2
+    broken = run(line.replace("{}", "79769") + " --json", expect=1).json
+    assert [one["code"] for one in broken["findings"]] == ["MS501"]
+    assert {one["code"] for one in broken["rules"] if one["measured"]} == {"MS502"}

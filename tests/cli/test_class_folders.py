@@ -153,6 +153,9 @@ def test_missing_names_are_asked_for_by_an_option_that_works_when_pasted(run, cw
     outcome = run(f"{line} --json {labels}")
     assert "if this is their order" not in outcome.err
     assert "accuracy" in outcome.out or "true class" in outcome.json["loss"]["target"]
+    if command == "predict":
+        share = f"{100 * outcome.json['truth']['accuracy']['value']:.1f} % of 20 images"
+        assert f"accuracy: {share} (assuming classes in alphabetical order); the model" in noted
 
 
 @pytest.mark.parametrize("command", ["grads", "ablate", "predict", "predict --doctor"])
@@ -273,3 +276,16 @@ def test_labels_are_the_folders_of_the_images_or_those_beside(run, samples):
     assert f" --labels {names}   # if" in run(f"{line} --labels a,b", None).err
     assert " --size 48,40\n" in run(f"{line} --size 48x40px", None).err
     run(f"{line} --labels {names} --target ring")
+
+
+@pytest.mark.parametrize(
+    "why", ["other names", "fewer folders", "more folders", "a list beside", "several labels"]
+)
+def test_folders_are_assumed_to_be_the_classes_only_where_nothing_speaks_against_it(run, cwd, why):
+    folders = {"fewer folders": SORTED[:3], "more folders": [*SORTED, "elk"]}.get(why, SORTED)
+    write(cwd, ["w", "x", "y", "z"] if why == "other names" else None, folders)
+    if why == "a list beside":
+        (cwd / "data" / "classes.txt").write_text("\n".join(SORTED[::-1]))
+    more = " --scores sigmoid" if why == "several labels" else ""
+    assert "assumed" not in run(OURS.format(command="predict") + more).err
+    assert "assumed" not in run(OURS.format(command="check"), None).err or why == "several labels"

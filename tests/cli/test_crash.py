@@ -65,13 +65,24 @@ def test_a_crash_is_the_verdict(crashed, cwd, step, spoil, said):
     told = crashed(f'watch --fail-on error --html page.html crash.py {step} "{spoil}"', 1)
     sentence = f"crashed at step {step}{said}"
     if not step:
-        assert f"warning: crash.py crashed{said}" in told.err
-        assert "before it trained anything" in told.err
+        comma = "," * said.startswith(" ")
+        assert f"warning: crash.py crashed before it trained anything{comma}{said}" in told.err
     record = ms.read(cwd / "page.html")
     assert (record.verdict, record.exit_code) == ("crashed", 1)
     assert record.reason.startswith(sentence)
     assert f"verdict: {sentence}" in told.out
     assert sentence[1:] in html.unescape((cwd / "page.html").read_text())
+
+
+@pytest.mark.parametrize(("error", "hint"), [
+    (IndexError("Target 255 is out of bounds."), "255 is out of bounds; try: cross_entropy(..., ignore_index=255)"),
+    (IndexError("Target 5 is out of bounds."), "labels are 0 to C-1 for C outputs"),
+    (AssertionError("No inf checks were recorded prior to update."), "scaler.step(optimizer), not"),
+    (RuntimeError("step() has already been called since the last update()."), "then scaler.update()"),
+    (ValueError("Tried to step 41 times. The total is 40"), "epochs * len(loader)"),
+])  # fmt: skip
+def test_a_known_error_has_a_hint(error, hint):
+    assert hint in str(crash_of(error))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from tolerance import A_NETWORK, assert_close
 from torch import nn
 
 import modelscope_cli as ms
+from modelscope_cli.records.progress import SILENT
 
 NETS = """
 import torch
@@ -102,22 +103,6 @@ def test_a_block_that_returns_its_last_layer_is_drawn_once():
     assert [row.name for row in record.maps] == [f"{n}.{layer}" for n in range(3) for layer in range(2)]
 
 
-@pytest.mark.parametrize(("word", "layers", "where"), [
-    ("relu", ["mix0.norm"], "is called on the output of"),
-    ("cat", ["mix0", "mix1"], "is called last in"),
-    ("type:ReLU", ["mix0.norm"], "is called on the output of"),
-])  # fmt: skip
-def test_a_function_that_is_not_a_layer_is_found(run, nets, word, layers, where):
-    model = "nets_of_blocks.py:Concatenating"
-    for line in (f"featuremaps {model} -l {word}", f"stats {model} --hook zero@{word}"):
-        err = run(f"{line} --input-shape 3,32,32", expect=2).err
-        function = word.removeprefix("type:").lower()
-        assert f"layer pattern '{word}' matches no layer, as the model calls {function} as a function" in err
-        (hint,) = [text for text in err.splitlines() if text.startswith("hint: ")]
-        assert all(layer in hint for layer in layers)
-        assert f"{function} {where} {layers[0]}" in err
-
-
 def test_old_grids_go_and_files_of_others_stay(run, cwd):
     run("featuremaps {star} {healthy} -l block1.* --out maps")
     old = {path.name for path in (cwd / "maps").iterdir()}
@@ -169,3 +154,40 @@ def test_the_suggested_pattern_matches_more_than_one_layer(name, capsys):
     ms.featuremaps(name, weights="none", device="cpu", progress=PROGRESS)
     pattern = capsys.readouterr().err.partition("for others: --layer ")[2].split()[0]
     assert len(ms.summary(name, weights="none", device="cpu", layer=pattern).layers) > 1
+
+
+class Dropouts(nn.Module):
+    """Dropouts of several kinds, one of which stays in train mode if `is_kept`."""
+
+    def __init__(self, is_kept):
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4, 2)
+        self.plain, self.maps, self.alpha = nn.Dropout(0.5), nn.Dropout2d(0.5), nn.AlphaDropout(0.5)
+        self.kept = nn.Dropout(0.9)
+        self.is_kept = is_kept
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.kept.train(mode or self.is_kept)
+        return self
+
+    def forward(self, x):
+        x = self.kept(self.maps(self.plain(self.conv(x))))
+        return self.last(self.alpha(x.mean((2, 3))))
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_dropouts_that_return_their_input_are_left_out_with_a_note(is_kept):
+    told = []
+    model, x = Dropouts(is_kept), torch.randn(1, 3, 8, 8)
+
+    class Notes(type(SILENT)):
+        def note(self, text):
+            told.append(text)
+
+    record = ms.featuremaps(model, x, progress=Notes())
+    assert [row.name for row in record.maps] == ["conv", *["kept"] * is_kept, "last"]
+    assert record.not_called == ()
+    assert f"without {4 - is_kept} dropout layers: in eval mode they do nothing" in told
+    named = ms.featuremaps(model, x, layer="plain")
+    assert [row.name for row in named.maps] == ["plain"]

@@ -49,7 +49,7 @@ def lenet(cwd, channels, n, flat):
 def test_convolutions_and_a_linear_layer(run, cwd, channels, n, side, flat):
     lenet(cwd, channels, n, flat)
     done = run("stats net.py:Net --json")
-    assert f"size: {side} x {side}, because the forward fails at 224 x 224" in done.err
+    assert f"size: {side} x {side}, because forward() fails at 224 x 224" in done.err
     assert shape_of_input(done.json) == [1, channels, side, side]
 
 

@@ -116,7 +116,7 @@ def draw(folder, n):
 
 
 def test_labels_that_a_sure_model_contradicts_are_counted_if_it_is_mostly_right(run, nets, tmp_path):
-    words = "2 images: the model is more than 99.9 % sure of another class"
+    words = "2 images: another class has a score above 99.9 %"
     draw(tmp_path / "most" / "a", 12)
     draw(tmp_path / "most" / "b", 2)
     assert words in run("predict nets.py:Sure most --truth folders --labels a,b -f table").out
@@ -154,8 +154,8 @@ def test_a_mean_for_pixels_of_0_to_255_is_told(run, nets):
 
 
 @pytest.mark.parametrize(("factor", "said"), [
-    (0.03, "the standard deviation falls from # (0) to # (3), # times"),
-    (10.0, "the standard deviation grows from # (0) to # (4), # times"),
+    (0.03, "the standard deviation falls from # (0) to # (3), #x"),
+    (10.0, "the standard deviation grows from # (0) to # (4), #x"),
     (1.0, ""),
 ])  # fmt: skip
 def test_where_signals_shrink_or_grow_a_thousand_times(run, nets, factor, said):

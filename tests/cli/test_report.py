@@ -175,7 +175,7 @@ def test_what_is_not_a_result_is_refused(content, code, words, capsys):
 
 @pytest.mark.parametrize(("line", "code", "words"), [
     ("report empty", 4, "contains neither report.json nor"),
-    ("diff runs/old runs/stats.json", 2, "give two results of one command"),
+    ("diff runs/old runs/stats.json", 2, "give two results of the same command"),
     ("report runs/old --html there", 2, "does not end in .html"),
     ("summary x.py:Net -o page.html", 2, "hint: modelscope summary x.py:Net   # --html"),
     ("report runs/old --html nowhere/page.html", 4, "there is no folder 'nowhere'"),
@@ -214,7 +214,7 @@ def test_a_page_opens_none_of_the_images_that_its_result_names():
     assert typed(f"predict {TINY} {SAMPLES}/shapes --truth folders -q -o own.json") == 0
     assert typed("report own.json") == 0
     page = Path("own.html").read_text(encoding="utf-8")
-    assert "does not open the files that its result names" in page
+    assert "page was made without the image files" in page
     assert "The wrong predictions" not in page
 
 

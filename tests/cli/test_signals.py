@@ -16,7 +16,8 @@ CODES = {
     signal.SIGTERM: (143, -signal.SIGTERM),
     signal.SIGHUP: (129, -signal.SIGHUP),
 }
-# Says that it stands where it waits, in the very write of a part of the result.
+# Says that it stands where it waits, in the very write of a part of the result. It sleeps in short pieces, as a
+# signal that comes just before a sleep does not end it.
 WAITING = """
 import pathlib, sys, time
 from modelscope_cli import __main__
@@ -26,7 +27,8 @@ import {module} as module
 def wait(*arguments, **named):
     done = {name}(*arguments, **named)
     pathlib.Path("../reached").touch()
-    time.sleep(60)
+    for _ in range(3000):
+        time.sleep(0.01)
     return done
 
 module.{name} = wait
@@ -99,3 +101,22 @@ def test_at_any_moment(cwd):
                 assert "Traceback" not in err
             assert set(leftovers(cwd)) <= {"rules.json"}
             assert process.returncode != 0 or leftovers(cwd) == ["rules.json"]
+
+
+def test_a_signal_that_arrives_while_a_class_is_made(cwd):
+    """Python raises RuntimeError in place of any exception of `__set_name__`."""
+    script = """
+import dataclasses, signal, sys
+from modelscope_cli import __main__
+
+def named(self, owner, name):
+    if owner.__name__ == "ListedImage":
+        signal.raise_signal(signal.SIGTERM)
+
+dataclasses.Field.__set_name__ = named
+sys.argv[0] = "modelscope"
+__main__.main()
+"""
+    line = [sys.executable, "-c", script, "rules", "-o", "rules.json"]
+    done = subprocess.run(line, check=False, cwd=cwd, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.partition(":")[0]) == (143, "", "terminated")

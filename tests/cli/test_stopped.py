@@ -43,7 +43,7 @@ __main__.main()
 """
 SLOW = "slow.py:Slow -w none"
 ALL, PART = "to start from the beginning", "again for all of it"
-STORE, STORED = "--out DIR   # stores finished images, for --resume", "--out o --resume"
+STORE, STORED = "--out DIR   # can be continued with --resume", "--out o --resume"
 # The command line, the last line after Ctrl-C, and what stays.
 COMMANDS = {
     "explain": (f"explain {SLOW} star.png --size 32", ALL, []),

@@ -115,7 +115,7 @@ def test_sorted_by_a_cost_layers_that_consist_of_others_come_last(run, column, l
     assert is_outer == sorted(is_outer)
     values = [float(row[key]) for row in rows if row["name"] not in outer]
     assert values == sorted(values, reverse=least is not None)
-    assert "order: layers that consist of other layers come last" in printed.err
+    assert "order: layers that contain others come last" in printed.err
 
 
 def test_what_runs_inside_no_sublayer_counts_as_a_layer(run):

@@ -8,7 +8,7 @@ import test_live_line
 from rich.console import Console
 
 from modelscope_cli.report.fold import fold
-from modelscope_cli.report.registry import _VIEWS, view_for
+from modelscope_cli.report.registry import VIEWS, view_for
 from modelscope_cli.report.sheet import find_column
 from modelscope_cli.report.stats.table import stats_sheet
 from modelscope_cli.report.table import render_table
@@ -114,7 +114,7 @@ def test_a_column_has_the_heading_on_the_screen_too(run):
     )
 
 
-@pytest.mark.parametrize("command", _VIEWS)
+@pytest.mark.parametrize("command", VIEWS)
 def test_a_heading_names_its_own_column_and_no_other(command):
     columns = view_for(command).columns
     for column in filter(lambda one: one.title, columns):
@@ -178,3 +178,16 @@ def test_a_diff_of_many_tensors_is_folded_unless_all_are_asked_for(tmp_path, mor
     assert len(shown) == (40 if more else 20)
     assert shown >= set(range(30, 40))  # the largest changes
     assert ("hidden" in text) == (not more)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("name,norm,ratio,findings", "name,norm,ratio"),
+        ("findings,name,norm", "name,norm"),
+        ("name,nrm,ratio", "name,norm,ratio"),
+    ],
+)
+def test_the_hint_for_an_unknown_column_repeats_no_column(run, typed, meant):
+    line = f"grads squeezenet1_1 -w none --input-shape 1,3,64,64 --columns {typed}"
+    assert f"--columns {meant} " in run(line, expect=2).err

@@ -56,6 +56,7 @@ def test_a_loss_that_is_nan_from_the_first_step_is_said_and_nothing_is_trained(r
     assert [(one["rule"], one["layer"], one["since_step"]) for one in document["findings"]] == [
         ("loss-not-finite", None, 0),
         ("output-not-finite", "conv", 0),
+        ("gradient-not-finite", "conv.weight", 0),
     ]
     assert [one["kind"] for one in document["events"]] == ["non-finite-loss"]
     assert document["held_out"][-1]["loss"] is None
@@ -130,4 +131,4 @@ def test_what_is_learnt_is_said_with_what_was_counted(run, bright):
         "100.0 % on 8 labels, which guessing (50.0 %) reaches in 4 of 1,000" in document["reason"]
     )  # 2 ** -8
     table = run(f"train {bright} --steps 20 --lr 0.01 --columns name,dead --format tsv").out
-    assert table.splitlines() == ["name\tdead", "first\t", "last\t"]  # neither is a ReLU
+    assert table.splitlines() == ["name\tdead", "first\t", "relu#f1\t0.0", "last\t"]

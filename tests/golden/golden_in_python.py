@@ -29,14 +29,11 @@ class Cells(HTMLParser):
         self.open.append(tag)
         if tag == "tr":
             self.rows.append([])
-            self.is_gap = ("class", "gap") in attrs
         elif tag in ("td", "th"):
             self.rows[-1].append("")
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
-        if tag == "tr" and self.is_gap:
-            self.rows.pop()
 
     def handle_data(self, text):
         if self.open[-1] in ("td", "th"):

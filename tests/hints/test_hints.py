@@ -213,6 +213,8 @@ weights tiny.safetensors --layer conv,hed
 """
 HELD_OUT = f"""
 stats {TINY} --columns name,stddev
+featuremaps models.py:Sized dot.png --size 24 --out new
+explain models.py:Sized dot.png --size 20,20 --method saliency --no-save --receipt none
 grads {TINY} --loss l2 --no-save
 explain {TINY} dot.png --method GuidedBackprop --no-save --receipt none
 help quantization

@@ -75,3 +75,32 @@ def test_the_shapes_of_several_arguments_are_found_by_trial():
     assert taken == {"photo": (1, 3, 64, 64), "distance": (1, 1, 64, 64), "age": (1, 2), "rest": (1, 7)}
     model(**{name: torch.zeros(shape) for name, shape in taken.items()})
     assert all(parameter.device.type == "cpu" for parameter in model.parameters())
+
+
+class Joined(nn.Module):
+    """Features of an image beside numbers that no layer takes alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.deep, self.head = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 24, 3), nn.Linear(24 + 5, 2)
+
+    def forward(self, x, meta):
+        return self.head(torch.cat([self.deep(self.conv(x)).mean((2, 3)), meta], 1))
+
+
+def test_numbers_beside_the_features_of_an_image_are_found_by_what_is_left_for_them():
+    assert shapes_taken(Joined(), ["x", "meta"], (1, 3, 32, 32)) == {"x": (1, 3, 32, 32), "meta": (1, 5)}
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "meant"),
+    [
+        (nn.Sequential(nn.Conv1d(12, 4, 3), nn.BatchNorm1d(4)), (12, 700), "1,12,700"),
+        (nn.Sequential(nn.Conv1d(12, 4, 3), nn.BatchNorm1d(4)), (8, 700, 12), "8,12,700"),
+        (nn.Sequential(nn.Conv1d(12, 4, 3), nn.BatchNorm1d(4)), (1, 3, 90), "1,12,90"),
+        (nn.Sequential(nn.Conv3d(1, 4, 3), nn.BatchNorm3d(4)), (2, 3, 8, 20, 24), "2,1,8,20,24"),
+        (nn.LSTM(6, 3, batch_first=True), (4, 30, 5), "4,30,6"),
+    ],
+)
+def test_the_lengths_that_were_given_are_kept(model, given, meant):
+    assert hint_for(model, *given) == f"--input-shape {meant}"

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.batch import to_sheet
 from modelscope_cli.inputs.tensor_files import read_tensors
 
 SEEN: list[Tensor] = []  # not in the model, whose attributes are put back
@@ -59,22 +58,13 @@ def test_volumes_of_arrays(tmp_path: Path, suffix: str, shape: tuple[int, ...]) 
     assert torch.equal(SEEN[-1], torch.from_numpy(values.reshape(1, 1, 5, 6, 7)))
 
 
-def test_frames_on_a_sheet() -> None:
-    frames = torch.arange(2 * 6 * 3 * 4.0).view(2, 6, 3, 4)
-    sheet = to_sheet(frames, 1)
-    assert sheet.shape == (2, 6, 12)  # two rows of three
-    assert torch.equal(sheet[:, 3:, 4:8], frames[:, 4])
-    first = to_sheet(frames.movedim(1, 0), 0)
-    assert torch.equal(first, sheet)
-
-
-def test_all_frames_of_feature_maps_are_kept(tmp_path: Path) -> None:
+def test_feature_maps_are_of_the_middle_frame(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Conv3d(1, 3, 1)), torch.rand(1, 1, 20, 8, 8)
     file = tmp_path / "maps.safetensors"
     (row,) = ms.featuremaps(model, x).save(file).maps
-    assert row.note == "16 of 20 frames or slices, in rows"
-    assert torch.equal(load_file(file)["0"], model(x)[0])
+    assert row.note == "frame or slice 10 of 20, counted from 0"
+    assert torch.equal(load_file(file)["0"], model(x)[0, :, 10])
 
 
 @pytest.mark.parametrize(("model", "shape"), [(nn.Conv1d(3, 2, 3), (16,)), (nn.Conv3d(3, 2, 3), (5, 6, 7))])

@@ -143,7 +143,7 @@ def test_a_shape_that_is_no_image_is_taken_as_it_is(opened, kind):
         (x,) = only_args(opened(family="custom", module=module, shapes=(typed,), batch=batch))
         assert ",".join(map(str, x.shape)) == typed
         module(x)
-    with pytest.raises(UsageError, match="ask for different batches") as raised:
+    with pytest.raises(UsageError, match="set different batch sizes") as raised:
         opened(family="custom", module=module, shapes=(typed,), batch=n + 1)
     assert raised.value.hint == f"--input-shape {n + 1}{typed[1:]}"
 

@@ -153,6 +153,7 @@ def changed(**layers: nn.Module | None) -> State:
 
 
 OPTION = "--no-strict   leaves out keys that do not match"
+COPY = "--key ema   loads that copy of the weights; --no-strict leaves it out"
 LISTS = "modelscope weights a.pt   lists the layers of the file"
 HEAD = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
 
@@ -167,6 +168,7 @@ HEAD = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     (changed(aux_head=None), False, None),
     (changed(norm=nn.BatchNorm1d(4, track_running_stats=False)), False, OPTION),
     ({**changed(), "extra.weight": torch.ones(3)}, False, OPTION),
+    (changed() | {f"ema.{key}": value for key, value in changed().items()}, False, COPY),
     ({key: value for key, value in changed().items() if key != "body.weight"}, False, OPTION),
     ({key: value for key, value in changed().items() if key != "tied.weight"}, False, OPTION),
 ])  # fmt: skip

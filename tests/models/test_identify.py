@@ -4,12 +4,14 @@ import json
 import lzma
 import struct
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import architecture_index
 import pytest
 import torch
 from torch import nn
+from torchvision.models import MobileNetV2, mobilenet_v2, squeezenet1_1
 
 from modelscope_cli.checkpoints.identify import _index, identify
 from modelscope_cli.checkpoints.reading import read_contents
@@ -249,6 +251,37 @@ def test_a_model_saved_whole_is_loaded_if_it_holds_nothing_but_layers_of_torch(t
         hint = str(caught.value.hint)
         assert hint.startswith("--model FILE.py:NAME ")
         assert "only if you trust the file" in hint
+
+
+@pytest.mark.parametrize("name", ["resnet18", "regnet_y_400mf", "shufflenet_v2_x0_5"])
+@pytest.mark.parametrize("prefix", ["", "backbone.", "net.encoder."])
+def test_matrices_beside_a_body_take_the_place_of_its_head(name: str, prefix: str) -> None:
+    shapes = {
+        key: shape for key, shape in shapes_of(skeleton(name), prefix).items() if ".fc." not in f".{key}"
+    }
+    assert identify(shapes).head_in(shapes) == ""
+    shapes |= {"top.weight": (7, 512), "top.bias": (7,)}
+    assert identify(shapes).head_in(shapes) == "7 classes: top.weight 7x512 in the place of fc"
+    shapes |= {"box.weight": (4, 512)}
+    assert identify(shapes).head_in(shapes) == "top.weight 7x512, box.weight 4x512 in the place of fc"
+
+
+@pytest.mark.parametrize("wrap", [lambda model: model, nn.DataParallel])
+@pytest.mark.parametrize(
+    "names", [{"classes": list("abcdef")}, {"class_to_idx": dict(zip("abcdef", range(6), strict=True))}]
+)
+def test_a_model_saved_whole_names_its_class_and_its_classes(tmp_path: Path, wrap: Any, names: Any) -> None:
+    narrow, known = mobilenet_v2(num_classes=6, width_mult=0.25), squeezenet1_1(num_classes=6)
+    for model, file in ((narrow, "narrow.pt"), (known, "known.pt")):
+        torch.save({"ema": {"model": wrap(model)}, **names}, tmp_path / file)
+        contents = read_contents(tmp_path / file)
+        assert contents.saved_as[0] == f"{type(model).__module__}.{type(model).__name__}"
+        assert [*contents.beside.values()] == ["6 names (a, b, c, ...)"]
+    assert load_model(ModelRequest(str(tmp_path / "known.pt"))).categories == tuple("abcdef")
+    with pytest.raises(CannotRunError, match=r"MobileNetV2', saved whole") as caught:
+        load_model(ModelRequest(str(tmp_path / "narrow.pt")))
+    load = str(caught.value.hint).partition("NAME = lambda: ")[2]
+    assert isinstance(eval(load, {"torch": torch}), MobileNetV2)
 
 
 class _BuiltByCall(nn.Module):

@@ -63,7 +63,7 @@ class Around(nn.Module):
 @pytest.mark.parametrize("make", [scripted, traced, lambda: Around(scripted())])
 @pytest.mark.parametrize("command", [ms.stats, ms.summary, ms.check])
 def test_a_script_is_refused_in_words(make: Any, command: Any) -> None:
-    with pytest.raises(CannotRunError, match="is TorchScript, which hooks cannot reach into"):
+    with pytest.raises(CannotRunError, match="is TorchScript, which does not run hooks"):
         command(make(), X)
 
 
@@ -208,7 +208,7 @@ def test_lazy_layers_take_their_shapes_from_one_run_of_a_copy(command: Any) -> N
     model, told = Lazy(), Told()
     record = command(model, X, progress=told)
     assert record.to_dict()
-    assert any("a first run, of a copy" in note for note in told.notes)
+    assert any("a first run of a copy" in note for note in told.notes)
     assert torch.nn.parameter.is_lazy(model.conv.weight)
 
 

@@ -67,7 +67,7 @@ FIGURES = [
     ("stats", "distributions", [162]),
     ("grads", "flow", [162, 162]),
     ("watch", "dead_units", [80]),
-    ("train", "training", [162, 80, 81]),
+    ("train", "training", [242, 80, 81]),  # with the additions of the blocks
 ]
 
 

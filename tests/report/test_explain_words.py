@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import modelscope_cli as ms
-from modelscope_cli.records.explain import Receipt
+from modelscope_cli.records.explain import EvidenceBox, Receipt
 from modelscope_cli.records.explain import TestJudgement as Judgement
 from modelscope_cli.report.explain.table import explain_sheet, graded
 from modelscope_cli.report.registry import view_of
@@ -25,7 +25,7 @@ def judgement(passed=0, weak=0, failed=0, not_made=0, test="verdict"):
 )
 def test_the_grades_of_a_map_add_up_to_the_images(counts):
     words = graded(judgement(*counts))
-    names = ("passed", "weak", "failed", "not testable")
+    names = ("passed", "weak", "failed", "not fully tested")
     said = {name: int(n) for name, n in re.findall(r"(\D+?) on (\d+)(?: images?)?(?:, )?", words)}
     assert said == {name: n for name, n in zip(names, counts, strict=True) if n} or (
         words in names and sum(counts) == 1
@@ -49,12 +49,30 @@ def test_the_heading_and_the_footer_count_the_same(explained):
     tests = (judgement(2, test="repeat"), judgement(1, not_made=1, test="covering"))
     record = explained(judgement(1, not_made=1), tests, 2)
     method = record.rows[0].method
-    assert f"{method} passed on 1 image, not testable on 1" in view_of(record).answer(record)
+    assert f"{method} not fully tested on 1 image, passed on 1" in view_of(record).answer(record)
     facts = dict(explain_sheet(record).facts)
     assert facts["receipt"].startswith("3 of 4 tests passed, 1 not run (covering); ")
+
+
+@pytest.mark.parametrize("grade", ["passed", "weak", "not tested"])
+def test_the_place_of_the_evidence_has_no_better_grade_than_its_maps(explained, grade):
+    counts = {grade.replace("not tested", "not_made"): 1}
+    tests = (judgement(1, test="repeat"), judgement(**counts, test="covering"))
+    record = explained(replace(judgement(**counts), answer=grade), tests, 1)
+    box = EvidenceBox("centre", 0.1, (0, 0, 2, 2))
+    first = replace(record.rows[0], where=box)
+    sure = replace(
+        first, method="lrp", where=replace(box, place="left"), receipt=Receipt(verdict=judgement(1))
+    )
+    rows = (first, replace(first, method="gradcam"), sure)
+    words = view_of(record).answer(replace(record, rows=rows))
+    but = "" if grade == "passed" else ", none of which passed"
+    assert words.endswith(f"evidence: centre (2 of 3 maps{but})")
 
 
 def test_a_map_that_cannot_be_tested_says_what_was(explained):
     tests = (judgement(1, test="repeat"), judgement(not_made=1, test="covering"))
     record = explained(replace(judgement(not_made=1), answer="not tested"), tests, 1)
-    assert "1 map, not testable: 1 of 2 tests passed, 1 not run (covering)" in view_of(record).answer(record)
+    assert "1 map, not fully tested: 1 of 2 tests passed, 1 not run (covering)" in view_of(record).answer(
+        record
+    )

@@ -1,5 +1,6 @@
 """The line under a table of gradients says where a gradient stops, if it is certain."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -79,3 +80,60 @@ def test_a_layer_that_is_not_called_is_named_and_nothing_is_said_of_a_frozen_one
     facts = facts_of(model, 0)
     assert facts["unused"] == "2 of 7 gradients: spare is never called"
     assert "zero" not in facts
+
+
+def _deep(n, activation, width=32, scale=1.0):
+    layers = [nn.Flatten(), nn.Linear(192, width), activation()]
+    for _ in range(n):
+        layers += [nn.Linear(width, width), activation()]
+    model = nn.Sequential(*layers, nn.Linear(width, 5))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(scale)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("n", "activation", "scale"), [(12, nn.Sigmoid, 1), (10, nn.Tanh, 0.3), (30, nn.ReLU, 0.7)]
+)
+def test_a_vanishing_gradient_is_told_with_its_factor_per_layer(n, activation, scale):
+    torch.manual_seed(0)
+    record = ms.grads(_deep(n, activation, scale=scale), torch.randn(4, 3, 8, 8))
+    norms = [row.grad_norm for row in record.parameters if len(row.shape) > 1 and row.grad_norm]
+    slope, _ = np.polyfit(range(len(norms)), np.log(norms), 1)
+    facts = dict(view_of(record).sheet(record).facts)
+    factor = facts["vanishing"].partition("|g| shrinks by a factor of ")[2].partition(" per layer")[0]
+    assert float(factor) == pytest.approx(np.exp(slope), rel=0.01)
+    assert 1.2 < float(factor) < 20
+
+
+@pytest.mark.parametrize("clip", [{}, {"clip": 1e-3}, {"clip_norm": 1.0}])
+@pytest.mark.parametrize(
+    ("activation", "scale", "mark"), [(nn.Sigmoid, 1, "vanishing"), (nn.ReLU, 8, "exploding")]
+)
+def test_marks_and_factors_are_of_gradients_before_clipping(activation, scale, mark, clip):
+    torch.manual_seed(0)
+    model, x = _deep(12, activation, scale=scale), torch.randn(4, 3, 8, 8)
+    plain, record = (ms.grads(model, x, target=0, **how) for how in ({}, clip))
+    facts, before = (dict(view_of(one).sheet(one).facts)[mark] for one in (record, plain))
+    assert facts.replace(" before clipping", "").removesuffix(" or --clip-norm 1") == before.removesuffix(
+        " or --clip-norm 1"
+    )
+    assert (" before clipping" in facts) == bool(clip)
+    last = [row.name for row in record.parameters if row.mark == mark][-1]
+    assert f"from {last} towards the input" in facts
+    assert "a norm after each layer" in facts
+    assert ("ReLU in place" in facts) == (activation is nn.Sigmoid)
+    answers = [view_of(one).answer(one).replace(" before clipping", "") for one in (record, plain)]
+    assert answers[0] == answers[1]
+
+
+def test_no_factor_is_told_where_depth_does_not_explain_the_gradient():
+    torch.manual_seed(0)
+    model = _deep(10, nn.ReLU)
+    with torch.no_grad():
+        model[7].weight *= 1e-9
+    record = ms.grads(model, torch.randn(4, 3, 8, 8))
+    facts = dict(view_of(record).sheet(record).facts)
+    assert "vanishing" in facts
+    assert "per layer" not in facts["vanishing"]

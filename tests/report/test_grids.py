@@ -145,7 +145,7 @@ def test_grey_maps_are_counted_where_they_are_shown(tmp_path):
         "1 of 2 constant (grey)",
     ]
     record.to_html(tmp_path / "page.html")
-    assert "channels 0-4 of 5; 3 of 5 constant (grey)" in (tmp_path / "page.html").read_text()
+    assert "5 of 5 channels; 3 of 5 constant (grey)" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize("length", [4, 26, 128, 1024, 5000, 16001])

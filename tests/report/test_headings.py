@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from modelscope_cli.report.registry import _VIEWS, view_for
+from modelscope_cli.report.registry import VIEWS, view_for
 from modelscope_cli.report.sheet import find_column
 
 # Symbols and units, which a name cannot hold, and what a row is about, which is its `name`.
@@ -12,7 +12,7 @@ SYMBOL = re.compile(r"[|Δ(/,²]|^L2$")
 OF_ROWS = {"layer", "parameter", "model", "page"}
 UNITS = {"size": "bytes"}
 
-COLUMNS = [(command, column) for command in _VIEWS for column in view_for(command).columns if column.title]
+COLUMNS = [(command, column) for command in VIEWS for column in view_for(command).columns if column.title]
 
 
 @pytest.mark.parametrize(("command", "column"), COLUMNS, ids=lambda one: getattr(one, "title", one))

@@ -86,6 +86,14 @@ def always_absent(values, **changes):
     return training(loss=(loss(values),), criteria=(criterion(**{**seen, **changes}),))
 
 
+def penalised(values, penalty):
+    """A criterion beside a penalty, in a training of at least 150 steps."""
+    seen = criterion(value=values, accuracy=(0.1,) * N)
+    return training(
+        loss=(loss(tuple(value + penalty for value in values)),), criteria=(seen,), steps=200, failing=True
+    )
+
+
 def bytes_into(*behind):
     """A convolution that is given bytes, and what follows it."""
     kind = {"mean": (120.0,) * N, "min": (0.0,) * N, "max": (255.0,) * N}
@@ -139,14 +147,27 @@ def subtracted(values, kind=NEGATED):
     return training(criteria=(criterion(value=values),), events=(event(kind, "a criterion is subtracted"),))
 
 
-def scheduled(name="CosineAnnealingLR", total=4, used=N, failing=True):
-    return training(failing=failing, schedules=(ScheduleFacts(name, "SGD", "a.py:6", total, used, N),))
+def of_masks(values):
+    seen = criterion("binary_cross_entropy_with_logits", classes=2, value=values)
+    return training(loss=(loss(values),), criteria=(seen,))
+
+
+def scheduled(name="CosineAnnealingLR", total=4, used=N, failing=True, evaluations=0):
+    """A schedule of a training that is evaluated some times, each in two batches."""
+    schedules = (ScheduleFacts(name, "SGD", "a.py:6", total, used, N),)
+    if not evaluations:
+        return training(failing=failing, schedules=schedules)
+    at = tuple(10 * (i // 2) for i in range(2 * evaluations)) + (10 * evaluations - 10,) * (
+        N - 2 * evaluations
+    )
+    judged = criterion(is_training=False, step=at)
+    return training(failing=failing, schedules=schedules, criteria=(criterion(), judged))
 
 
 # code: what it takes, and what of that is missing
 
 
-def half_frozen(failing=False, held=("body.0", "body.1"), trained=("head",), **facts):
+def half_frozen(held=("body.0", "body.1"), trained=("head",), failing=False, **facts):
     """A model whose head is trained on layers that are frozen as they were drawn."""
     frozen = [parameter(f"{name}.weight", optimizer="", facts=certain(**AS_DRAWN | facts)) for name in held]
     return training(
@@ -161,6 +182,9 @@ SPEAKS = {
         "most layers, few of the values": half_frozen(
             held=("body.0", "body.1", "body.2"), trained=("a", "b")
         ),
+        "two of four layers, as torch draws them": half_frozen(
+            ("body.0", "body.1"), ("a", "b"), start_max=0.248
+        ),
     },
     "MS757": {
         "points": collapsing(),
@@ -172,6 +196,9 @@ SPEAKS = {
     "MS731": {
         "it fails": with_layer(dead_fraction=from_step(0.0, 0.6)),
         "since the first step": with_layer(False, dead_fraction=(0.6,) * N, zero_fraction=(0.8,) * N),
+        "nearly all since the first quarter": with_layer(
+            False, dead_fraction=(*(0.0,) * 12, *(0.95,) * (N - 12))
+        ),
     },
     "MS756": {
         "nothing shared": unrelated(),
@@ -194,7 +221,13 @@ SPEAKS = {
         "one rare class": always_absent(GOING_ON),
         "rare labels of many, no longer falling": always_absent(GONE_OUT, shared=(0.1,) * N),
     },
-    "MS736": {"one class": always_absent(GOING_ON)},
+    "MS736": {
+        "one class": always_absent(GOING_ON),
+        "one class of five, all others of weight 0": always_absent(
+            VANISHING, is_weighted=True, commonest_label=0.2, commonest_labels=(0.2,) * N, accuracy=(0.2,) * N
+        ),
+    },
+    "MS723": {"a penalty above all": penalised(FLAT, 300.0)},
     "MS726": {
         "no norm": bytes_into(),
         "another layer between": bytes_into(LAYERS[1], layer("bn", "BatchNorm2d")),
@@ -203,8 +236,14 @@ SPEAKS = {
     "MS741": {"no weight moves": clipped_but(10)},
     "MS709": {"the first step replaces all": overwritten()},
     "MS749": {"assigned by the script": assigned(0.0)},
-    "MS722": {"a part grows without limit": subtracted(tuple(2.3 + i for i in range(N)))},
-    "MS758": {"a short cosine at every step": scheduled()},
+    "MS722": {
+        "a part grows without limit": subtracted(tuple(2.3 + i for i in range(N))),
+        "masks of 0 and 255": of_masks(tuple(0.7 - 0.1 * i for i in range(N))),
+    },
+    "MS758": {
+        "a short cosine at every step": scheduled(),
+        "of the length of the epochs, in one that learns": scheduled(failing=False, evaluations=4),
+    },
 }
 QUIET = {
     "MS757": {
@@ -221,7 +260,8 @@ QUIET = {
         "the loss falls by less": collapsing(outputs=(N, 0, 1.0, 0.02, 1.0, 1.0)),
     },
     "MS731": {
-        "since halfway": with_layer(False, dead_fraction=from_step(0.0, 0.6)),
+        "since halfway": with_layer(False, dead_fraction=from_step(0.0, 0.95)),
+        "fewer since the first quarter": with_layer(False, dead_fraction=(*(0.0,) * 12, *(0.8,) * (N - 12))),
         "similar inputs": with_layer(False, dead_fraction=(0.6,) * N, zero_fraction=(0.62,) * N),
         "dead as a whole": with_layer(dead_fraction=(1.0,) * N),
         "no rectifier": with_layer(kind="Tanh", dead_fraction=(0.6,) * N),
@@ -261,6 +301,10 @@ QUIET = {
         "rare labels of many, still falling": always_absent(GOING_ON, shared=(0.1,) * N),
         "a class of 85%, still falling": always_absent(GOING_ON, commonest_label=0.85, accuracy=(0.85,) * N),
     },
+    "MS723": {
+        "a penalty, and the criterion falls": penalised(FALLING, 300.0),
+        "a small penalty": penalised(FLAT, 0.3),
+    },
     "MS736": {
         "too short": replace(always_absent(GOING_ON), steps=49),
         "rare labels of many, still falling": always_absent(GOING_ON, shared=(0.1,) * N),
@@ -282,6 +326,11 @@ QUIET = {
     "MS704": {"targets of its own": matched()},
     "MS749": {"assigned by the script, not zero": assigned(0.1), "never assigned": assigned(None)},
     "MS722": {
+        "a rising criterion beside another loss that is negative": training(
+            loss=(loss(tuple(-0.99 - 0.01 * i / N for i in range(N))),),
+            criteria=(criterion(value=tuple(min(1.8 + i, 3.4) for i in range(N))),),
+        ),
+        "masks of 0 and 1": of_masks(tuple(0.7 * 0.9**i for i in range(N))),
         "a part at chance": subtracted((2.3,) * N),
         "a part that rises to chance": subtracted(tuple(0.5 + 1.8 * i / N for i in range(N))),
         "a part that falls": subtracted(FALLING),
@@ -292,6 +341,7 @@ QUIET = {
         "not at every step": scheduled(used=N // 2),
         "another schedule": scheduled("OneCycleLR"),
         "learns nevertheless": scheduled(failing=False),
+        "learns, in other epochs": scheduled(failing=False, evaluations=5),
         "of the whole run, which was stopped": training(
             schedules=(ScheduleFacts("OneCycleLR", "SGD", "a.py:6", N, 3, N),),
             events=(event(CUT, "stopped after 60 steps, as requested"),),
@@ -300,7 +350,13 @@ QUIET = {
     "MS768": {
         "loaded": half_frozen(was_loaded=True),
         "loaded, and learns nothing": half_frozen(failing=True, was_loaded=True),
+        "two of four layers, of another distribution": half_frozen(
+            ("body.0", "body.1"), ("a", "b"), start_max=0.3
+        ),
         "a stem": half_frozen(held=("stem",), trained=("a", "b")),
+        "what another part is trained to predict": training(
+            models=(model(makes_targets=True),), parameters=half_frozen().parameters
+        ),
         "of another size than drawn": half_frozen(start_rms=0.9),
         "too short to have learnt": training(
             steps=8,

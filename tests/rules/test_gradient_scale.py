@@ -8,14 +8,13 @@ import pytest
 import torch
 
 import modelscope_cli as ms
-from modelscope_cli.records.grads import EXPLODING, VANISHING, GradThresholds, mark
+from modelscope_cli.records.grads import EXPLODING, VANISHING, mark
 from modelscope_cli.records.stats import LARGE_SCORES
 from modelscope_cli.report.registry import view_of
 from modelscope_cli.rules.registry import find_rule
 
 
 def test_grads_and_check_have_the_same_numbers():
-    assert GradThresholds().vanishing == VANISHING
     assert find_rule("vanishing-gradients", "").threshold == VANISHING
     assert find_rule("exploding-gradients", "").threshold == EXPLODING
 

@@ -49,6 +49,16 @@ def test_raw_constant_and_broken_inputs(x, found):
     assert seen(network(), x) == found
 
 
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_images_of_one_colour_are_counted_also_where_channels_differ(n):
+    x = noise(4, 3, 8, 8)
+    x[:n] = torch.tensor([-2.1, -2.0, -1.8])[:, None, None]  # black, as normalised
+    findings = ms.check(network(), x, batch=3, select="MS103").findings
+    assert [one.value for one in findings] == [n] * bool(n)
+    x[:n, 0, 0, 0] += 1e-3
+    assert not ms.check(network(), x, select="MS103").findings
+
+
 def test_a_model_that_normalises_its_input_is_given_what_it_wants():
     assert seen(Prepares(), raw()) == []
     assert seen(network(nn.BatchNorm2d(3)), raw()) == []

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tolerance import close
-from trainings import CLASSES, FALLING, FLAT, N, criterion, loss
+from trainings import CLASSES, FALLING, FLAT, N, criterion, entering, loss
 
-from modelscope_cli.records.watch import POLICY, Event, TrainingFacts
+from modelscope_cli.records.watch import POLICY, Event, ScalarSeries, TrainingFacts
+from modelscope_cli.rules.training.guessing import scale_of
 from modelscope_cli.rules.training.progress import (
     MIN_STEPS,
     CourseOfTraining,
@@ -20,7 +21,6 @@ from modelscope_cli.rules.training.progress import (
     course_of,
     doubt,
     follow,
-    scale_of,
 )
 from modelscope_cli.rules.training.rule_types import lasting, share_of_steps
 
@@ -214,6 +214,14 @@ def test_the_chance_level_is_scaled_like_the_loss() -> None:
     assert scale_of(criterion(), []) is None
 
 
+@pytest.mark.parametrize(("labels", "chance"), [(128, math.log(CLASSES)), (128 * 144, 40.0)])
+def test_a_sum_over_the_pixels_of_a_sample_costs_more_than_one_label(labels: int, chance: float) -> None:
+    name = "binary_cross_entropy"
+    seen = criterion(name=name, is_summed=True, rows=(labels,) * N, guessing=(40.0,) * N)
+    facts = TrainingFacts(criteria=(seen,), inputs=(entering(shape=(128, 16)),))
+    assert followed(FALLING, facts=facts).chance == close(chance)
+
+
 def test_numbers_whose_loss_still_falls_towards_the_best_constant_are_not_condemned() -> None:
     falls = tuple(line(9.0, 4.5, N))
     squares = criterion("mse_loss", classes=None, accuracy=(None,) * N, guessing=(4.0,) * N, value=falls)
@@ -341,3 +349,28 @@ def test_a_loss_above_that_of_guessing_is_doubted_unless_the_accuracy_shows_that
     assert evaluated(190, 200, classes, loss) is None
     if classes > 2:  # better than guessing, but far from right
         assert (evaluated(80, 200, classes, loss) is not None) == (loss > math.log(classes))
+
+
+@pytest.mark.parametrize(
+    ("ends", "is_doubted"), [((2.0, 3.5), True), ((3.9, 3.5), False), ((2.0, 2.9), False), ((3.5,), False)]
+)
+@pytest.mark.parametrize("classes", [None, 20])
+def test_an_evaluation_that_has_risen_above_guessing_is_doubted(
+    classes: int | None, ends: tuple[float, ...], is_doubted: bool
+) -> None:
+    """Numbers whose best constant costs 3, and 20 classes with weights, whose equal probabilities cost as much."""
+    n, accuracy = len(ends), 0.1 if classes else None
+    series = {"step": range(n), "value": ends, "rows": (200,) * n, "guessing": (3.0,) * n}
+    one = criterion(is_training=False, classes=classes, accuracy=(accuracy,) * n, **series)
+    said = doubt(TrainingFacts(criteria=(criterion(), replace(one, is_weighted=classes is not None))))
+    assert (said is not None and "the loss in evaluation" in said) == is_doubted
+
+
+def test_the_last_losses_are_those_of_the_last_quarter_of_the_steps():
+    """The first 64 steps are all recorded, later ones more rarely."""
+    steps = (*range(64), *range(64, 256, 9))
+    falling = tuple(2.0 * 0.98**step for step in steps)
+    course = course_of(ScalarSeries("SGD", steps, falling), ())
+    late = [value for step, value in zip(steps, falling, strict=True) if step > 0.75 * steps[-1]]
+    assert course.end == pytest.approx(sum(late) / len(late), rel=0.1)
+    assert course.n == steps[-1] + 1

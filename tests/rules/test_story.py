@@ -51,6 +51,28 @@ def test_a_finding_follows_from_one_earlier_in_the_chain_of_causes() -> None:
     assert told(training(**SYMPTOMS)) == [("MS709", None), ("MS705", "MS709"), ("MS735", "MS709")]
 
 
+DYING = (LAYERS[0], layer(dead_fraction=from_step(0.0, 0.6)), LAYERS[2])
+
+
+def test_channels_that_die_follow_from_targets_that_are_far_away() -> None:
+    far = criterion("mse_loss", classes=None, accuracy=(None,) * N, guessing=(1.0,) * N, value=(400.0,) * N)
+    record = training(loss=(loss((400.0,) * N),), criteria=(far,), layers=DYING)
+    assert told(record) == [("MS735", None), ("MS731", "MS735")]
+    assert "20 times as far from the first outputs" in judged(record).findings[0].message
+
+
+def test_channels_that_die_come_after_the_one_class_that_is_predicted() -> None:
+    lazy = criterion(value=FLAT, accuracy=(0.1,) * N, commonest_prediction=(1.0,) * N)
+    found = told(training(failing=True, layers=DYING, criteria=(lazy,)))
+    assert found == [("MS736", None), ("MS735", "MS736"), ("MS731", None)]
+
+
+@pytest.mark.parametrize(("size", "codes"), [(9e3, []), (2e4, ["MS706"])])
+def test_values_that_grow_beyond_all_measure_are_told_of_a_training_that_learns(size, codes) -> None:
+    grown = training(layers=(LAYERS[0], layer(std=from_step(1.0, size)), LAYERS[2]))
+    assert [code for code, _ in told(grown)] == codes
+
+
 def test_lost_time_comes_last_and_neither_explains_nor_follows_from_anything() -> None:
     time = TimeFacts(steps=N, passes=N, seconds={"data": 40.0, "forward": 60.0}, workers=2)
     findings = told(training(time=time, **SYMPTOMS))
@@ -216,7 +238,7 @@ def short(n: int, **changes) -> WatchRecord:
 def test_a_short_run_cannot_be_judged() -> None:
     judgement = judged(short(MIN_STEPS - 1))
     assert judgement.verdict == UNKNOWN
-    assert judgement.reason == f"too short to judge, with {MIN_STEPS - 1} steps of the {MIN_STEPS} needed"
+    assert judgement.reason == f"too short to judge, with {MIN_STEPS - 1} of the {MIN_STEPS} steps needed"
     assert "too short" not in (judged(short(MIN_STEPS)).reason or "")
 
 
@@ -260,6 +282,19 @@ def test_cannot_tell_comes_with_its_reason(what: str) -> None:
     judgement = judged(training(**changes))
     assert (judgement.findings, judgement.verdict) == ((), UNKNOWN)
     assert reason in (judgement.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "loss_there", "verdict"), [(0.4, 2.0, SOUND), (0.12, 2.0, UNKNOWN), (0.4, 3.0, UNKNOWN)]
+)
+def test_an_accuracy_beyond_guessing_is_learning_whatever_the_noise_of_the_loss(
+    accuracy: float, loss_there: float, verdict: str
+) -> None:
+    trained = criterion(value=NOISY, accuracy=(None,) * N)
+    last = {"step": (N,), "rows": (80,), "accuracy": (accuracy,), "value": (loss_there,)}
+    evaluated = criterion(is_training=False, commonest_labels=(0.1,), commonest_label=0.1, **last)
+    judgement = judged(training(loss=(loss(NOISY),), criteria=(trained, evaluated)))
+    assert (judgement.findings, judgement.verdict) == ((), verdict)
 
 
 def test_a_falling_loss_with_nothing_to_compare_it_with_is_learning() -> None:

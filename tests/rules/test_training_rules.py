@@ -46,8 +46,6 @@ from modelscope_cli.records.watch import (
     FAULT,
     LAYOUT,
     LEAKS,
-    MISALIGNED,
-    REPEATS,
     SAME_DATA,
     SOUND,
     SUMMED,
@@ -191,7 +189,6 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
     "MS745": (training(optimizers=(stepping(scaled=16),)), 1, None),
     "MS746": (apart(step=12), 12, "fc.weight"),
     "MS747": (with_weight(False, update_ratio=(0.0,) * N), 0, "fc.weight"),
-    "MS748": (training(events=(event(REPEATS, "workers draw the same"),)), 0, None),
     "MS749": (with_weight(False, grad_norm=(0.0,) * N), 0, "fc.weight"),
     "MS755": (training(models=(model(outputs=(9, 9, 0.0, 0.0)),)), 0, None),
     "MS756": (
@@ -214,7 +211,6 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
         None,
         None,
     ),
-    "MS777": (training(events=(event(MISALIGNED, "each of the 512 labels is a token that was read"),)), 0, None),
     "MS763": (training(models=(model(copies=(("Net#2", 3, 3, False),)),)), 0, None),
     "MS758": (training(schedules=(ScheduleFacts("OneCycleLR", "SGD", "a.py:6", N, 3, N),)), 0, None),
     "MS759": (training(events=(event(LEAKS, "Net: its output depends on what it must not"),)), 0, None),
@@ -304,6 +300,14 @@ def test_the_origin_of_a_nan_is_named_also_where_no_record_holds_it() -> None:
     assert (first.code, first.layer, first.since_step) == ("MS702", "relu", 33)
     assert "relu is not finite" in first.message
     assert [one.follows for one in others] == ["MS702"] * len(others)
+
+
+def test_a_rate_that_is_not_finite_is_named_before_the_loss_that_follows() -> None:
+    broken = loss((*FALLING[:SINCE], *(math.nan,) * (N - SINCE)))
+    record = training(loss=(broken,), lr=(loss((*(0.1,) * SINCE, *(math.nan,) * (N - SINCE))),))
+    (found,) = [one for one in judge_training(record, record.facts).findings if one.code == "MS701"]
+    assert f"the learning rate is not finite at step {SINCE}" in found.message
+    assert found.hint.startswith("look at lr")
 
 
 @pytest.mark.parametrize(("what", "code"), [(LOSS, "MS701"), (GRADIENT, "MS703"), (OUTPUT, "MS702")])

@@ -130,6 +130,7 @@ def criterion(name: str = "cross_entropy", is_training: bool = True, **changes: 
         "made_by": None,
         "shapes": None,
         "is_summed": False,
+        "is_weighted": False,
         "label_entropy": math.log(CLASSES),
         "commonest_label": 1 / CLASSES,
     }
@@ -260,16 +261,7 @@ def numbers(**changes: Any) -> WatchedCriterion:
 def apart(step: int) -> WatchRecord:
     """Return a healthy training of two ranks whose weights differ since a step."""
     found = Disagreement(
-        "Net",
-        PARAMETERS[0].name,
-        (0, 1),
-        step,
-        None,
-        1e-3,
-        0.1,
-        "ranks 0 and 1 differ",
-        "clip alike",
-        "a.py:9",
+        "Net", PARAMETERS[0].name, (0, 1), step, None, 1e-3, "ranks 0 and 1 differ", "clip alike", "a.py:9"
     )
     record = training()
     return replace(record, facts=replace(record.facts, ranks=RankFacts(2, 0, 0, disagreement=found)))

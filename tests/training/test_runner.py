@@ -77,7 +77,7 @@ def test_adamw_takes_a_first_step_of_its_rate():
     assert taken.w[0] == close(1 - 0.1, scale=0.01)
 
 
-ONE_BATCH = ["begin_batch", "begin_loss", "after_loss", "begin_step", "after_step", "after_batch"]
+ONE_BATCH = ["begin_batch", "after_loss", "begin_step", "after_step"]
 
 
 def test_callbacks_are_told_everything_in_order():
@@ -89,7 +89,7 @@ def test_callbacks_are_told_everything_in_order():
     assert run.step == 5
 
 
-@pytest.mark.parametrize("event", ["begin_batch", "after_loss", "after_step", "after_batch", "after_epoch"])
+@pytest.mark.parametrize("event", ["begin_batch", "after_loss", "after_step", "after_epoch"])
 def test_a_stopped_training_ends_there_and_is_reported(event):
     diary = Diary(**{event: StopTraining()})
     runner([diary]).fit(50)

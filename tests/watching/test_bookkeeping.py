@@ -402,7 +402,27 @@ def not_unscaled(scaler, optimizer, model):
     optimizer.step()
 
 
-STEPPED = [stepped_by_the_scaler, unscaled_by_the_scaler, unscaled_by_hand, not_unscaled]
+def clipped_by_hand(scaler, optimizer, model):
+    for parameter in model.parameters():
+        parameter.grad /= scaler.get_scale()
+    nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+    optimizer.step()
+
+
+def clipped_while_scaled(scaler, optimizer, model):
+    norm = nn.utils.get_total_norm([parameter.grad for parameter in model.parameters()])
+    nn.utils.clip_grad_norm_(model.parameters(), 0.5 * float(norm))
+    optimizer.step()
+
+
+def not_finite(scaler, optimizer, model):
+    for parameter in model.parameters():
+        parameter.data.fill_(torch.nan)
+    optimizer.step()
+
+
+NOT_UNSCALED = [not_unscaled, clipped_while_scaled, not_finite]
+STEPPED = [stepped_by_the_scaler, unscaled_by_the_scaler, unscaled_by_hand, clipped_by_hand, *NOT_UNSCALED]
 
 
 @pytest.mark.parametrize("how", STEPPED)
@@ -419,4 +439,36 @@ def test_steps_by_gradients_of_a_scaled_loss(recorded, how, options):
             how(scaler, optimizer, model)
             scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
 
-    assert certain_of(recorded(script)) == (["MS745"] if how is not_unscaled else [])
+    found = certain_of(recorded(script))
+    assert ("MS745" in found) is (how in NOT_UNSCALED)
+    assert how is not_finite or len(found) <= 1
+
+
+@pytest.mark.parametrize(
+    ("batches", "in_evaluation", "follow_up", "is_told"),
+    [
+        (4, False, lambda scores: scores.argmax(1).eq(0).sum(), True),
+        (4, False, lambda scores: scores.sub(1).abs().mean(), True),
+        (4, True, lambda scores: scores.argmax(1), False),
+        (2, False, lambda scores: scores.argmax(1), False),
+        (4, False, lambda scores: scores.add(1).mul(0.5).clamp(0, 1), False),  # a generated image
+        (4, False, lambda scores: None, False),  # for the statistics of batch norm
+    ],
+)
+def test_an_accuracy_alone_shows_the_mode_of_a_validation(
+    recorded, batches, in_evaluation, follow_up, is_told
+):
+    def script():
+        model = Net()
+        optimizer = made(model)
+        for _ in range(STEPS):
+            model.train()
+            optimizer.zero_grad()
+            loss_of(model).backward()
+            optimizer.step()
+            model.train(not in_evaluation)
+            with torch.no_grad():
+                for _ in range(batches):
+                    follow_up(model(torch.randn(8, 6)))
+
+    assert certain_of(recorded(script)) == ["MS743"] * is_told

@@ -59,4 +59,4 @@ def test_nothing_is_added_to_a_captured_step(recorded, monkeypatch, clip):
     assert len(bare) > 10
     assert record.steps == N_BEFORE + N_AFTER
     told = [event.message for event in record.events if event.kind == "captured"]
-    assert told == ["a CUDA graph was captured: the steps that it replays are not seen"]
+    assert told == ["a CUDA graph was captured: the steps that it replays are not visible"]

@@ -221,11 +221,23 @@ def test_label_smoothing_keeps_the_labels(recorded):
     assert seen.series.accuracy[0] == close(logits.argmax(1).eq(labels).float().mean().item())
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_the_entropy_is_the_least_cost_of_one_output_for_all(recorded, smoothing):
+    labels = torch.tensor([0] * 6 + [1] * 3 + [2] * 3)
+    seen, _ = figures(recorded, lambda x: F.cross_entropy(x, labels, label_smoothing=smoothing))
+    shares = (1 - smoothing) * labels.bincount(minlength=CLASSES) / N + smoothing / CLASSES
+    best = shares.clamp_min(1e-30).log().expand(N, -1)
+    least = F.cross_entropy(best, labels, label_smoothing=smoothing).item()
+    assert seen.label_entropy == close(least + 2 / (2 * N))  # Miller 1955
+
+
 @pytest.mark.parametrize("ignored", [-100, 3])
-def test_what_is_ignored_is_not_counted(recorded, ignored):
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_what_is_ignored_is_not_counted(recorded, ignored, reduction):
     labels = torch.arange(N) % 3
     labels[:4] = ignored
-    seen, logits = figures(recorded, lambda x: F.cross_entropy(x, labels, ignore_index=ignored))
+    options = {"ignore_index": ignored, "reduction": reduction}
+    seen, logits = figures(recorded, lambda x: F.cross_entropy(x, labels, **options).sum())
     assert seen.series.rows == (N - 4,)
     assert seen.series.accuracy[0] == close(logits[4:].argmax(1).eq(labels[4:]).float().mean().item())
     assert seen.series.value[0] == close(F.cross_entropy(logits[4:], labels[4:]).item())
@@ -375,14 +387,22 @@ def test_probabilities_of_something_but_the_classes_are_reported(recorded, name,
 def test_probabilities_are_not_logarithms(recorded, name) -> None:
     def loss(logits):
         if name == "ctc_loss":
-            scores, lengths = (
-                logits.view(6, 2, CLASSES).softmax(2),
-                (torch.full((2,), 6), torch.full((2,), 3)),
-            )
+            scores = logits.view(6, 2, CLASSES).softmax(2)
+            lengths = torch.full((2,), 6), torch.full((2,), 3)
             return F.ctc_loss(scores, torch.ones(2, 3, dtype=torch.long), *lengths)
         return F.kl_div(logits.softmax(1), torch.full((N, CLASSES), 1 / CLASSES), reduction="batchmean")
 
-    assert "MS738" in [one.code for one in recorded(lambda: train(loss)).findings]
+    (hint,) = [one.hint for one in recorded(lambda: train(loss)).findings if one.code == "MS738"]
+    assert ("F.kl_div must be log_softmax" in hint) == (name == "kl_div")
+
+
+def test_a_divergence_with_its_arguments_swapped_explains_that_the_loss_is_not_finite(recorded):
+    def loss(logits):
+        teacher = torch.linspace(-1, 1, N * CLASSES).reshape(N, CLASSES)
+        return F.kl_div(teacher.softmax(1), logits.log_softmax(1), reduction="batchmean")
+
+    found = {one.code: one.follows for one in recorded(lambda: train(loss)).findings}
+    assert (found["MS738"], found["MS701"]) == (None, "MS738")
 
 
 @pytest.mark.parametrize("name", ["mse_loss", "binary_cross_entropy_with_logits", "kl_div", "cross_entropy"])
@@ -446,24 +466,33 @@ def test_a_class_that_no_label_is_of_is_told_once_there_are_enough_labels(record
 
 OF_A_MODEL = {
     "the output": lambda model, x, y: (model(x), y),
+    "scaled": lambda model, x, y: (2 * model(x) + 1, y),
     "joined": lambda model, x, y: (torch.cat([model(part) for part in x.split(10)]), y),
+    "through an array": lambda model, x, y: (torch.from_numpy(model(x).numpy()), y),
+    "in a buffer": lambda model, x, y: (
+        torch.zeros(50, CLASSES).index_copy_(0, torch.arange(50), model(x)),
+        y,
+    ),
     "as the target": lambda model, x, y: (y, model(x)),
 }
-OF_TARGETS = {
-    "their mean": lambda model, x, y: (y.mean().expand_as(y), y),
-    "the mean of each": lambda model, x, y: (y.mean(0).expand_as(model(x)), y),
+OF_NONE = {
+    "the mean": lambda model, x, y: (y.mean().expand_as(model(x)), y),
+    "a constant of that shape": lambda model, x, y: (torch.full_like(model(x), 0.5), y),
+    "its type": lambda model, x, y: (y.roll(1, 0).to(model(x)), y),
     "the value before": lambda model, x, y: (y[1:], y[:-1]),
+    "before any output": lambda model, x, y: (y.mean(0).expand_as(y), y),
+    "another than the output": lambda model, x, y: (x[:, :1] + 0 * len(model(x)), y[:, :1]),
 }
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
-@pytest.mark.parametrize("how", [*OF_A_MODEL, *OF_TARGETS])
-def test_a_constant_and_the_value_before_are_no_evaluation(recorded, how, context):
+@pytest.mark.parametrize("how", [*OF_A_MODEL, *OF_NONE])
+def test_only_what_depends_on_a_model_is_an_evaluation(recorded, how, context):
     x, y = torch.randn(50, 4), torch.randn(50, CLASSES)
 
     def evaluate(model):
         with context():
-            F.mse_loss(*(OF_A_MODEL | OF_TARGETS)[how](model, x, y))
+            F.mse_loss(*(OF_A_MODEL | OF_NONE)[how](model, x, y))
 
     labels = torch.arange(N) % CLASSES
     record = recorded(lambda: train(lambda logits: F.cross_entropy(logits, labels), evaluate=evaluate))

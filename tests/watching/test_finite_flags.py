@@ -183,7 +183,7 @@ def test_the_other_model_that_the_loss_goes_through():
             optimizers[0].zero_grad()
             optimizers[1].zero_grad()
             two[3].is_on = False
-    assert watched.record().births[0] == Birth(OUTPUT, AT, "Sequential#2", "3", 0)
+    assert watched.record().births[0] == Birth(OUTPUT, AT, "two", "3", 0)
 
 
 def test_what_is_kept_is_that_of_one_step():

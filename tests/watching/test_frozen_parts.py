@@ -1,4 +1,6 @@
-"""A part that is frozen on purpose is accused of nothing, and what moves in it is told."""
+"""A part that is frozen on purpose is accused of nothing, and what moves in it is told; copies, and heads."""
+
+import copy
 
 import pytest
 import torch
@@ -128,5 +130,68 @@ def test_passes_in_training_mode_without_labels_are_not_judged(recorded, is_left
 
     record = recorded(script)
     assert record.findings == ()
-    said = "the evaluation (its forward passes ran in training mode, and so did its BatchNorm1d and Dropout layers"
+    said = "the evaluation (its forward passes, with BatchNorm1d and Dropout layers, ran in training mode"
     assert (said in record.reason) == is_left
+
+
+@pytest.mark.parametrize("how", ["all", "parameters", "parameters, and no validation", "swa"])
+def test_an_average_without_the_statistics_of_batch_norms(recorded, how):
+    def script():
+        model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        average = copy.deepcopy(model).eval().requires_grad_(False)
+        if how == "swa":
+            average = torch.optim.swa_utils.AveragedModel(model)
+        x, y = torch.randn(16, 6), torch.arange(16) % 3
+        for n in range(STEPS):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            if how == "swa":
+                average.update_parameters(model)
+            else:
+                pairs = [*zip(average.parameters(), model.parameters(), strict=True)]
+                if how == "all":
+                    pairs += zip(average.buffers(), model.buffers(), strict=True)
+                for a, b in pairs:
+                    a.copy_(b.detach())
+            if n % 4 == 3 and how == "swa":
+                torch.optim.swa_utils.update_bn([x], average)
+                average.eval()
+            if n % 4 == 3 and "no" not in how:
+                with torch.no_grad():
+                    F.cross_entropy(average(x), y)
+
+    found = [one.code for one in recorded(script).findings]
+    assert ("MS763" in found) is (how == "parameters")
+
+
+@pytest.mark.parametrize(
+    ("label", "kind"), [(0, "RoIHeads"), (1, "RoIHeads"), (0, "RetinaNetHead"), (None, "RoIHeads")]
+)
+def test_boxes_of_the_background_of_a_detector_of_torchvision(recorded, label, kind):
+    def forward(self, features, proposals, shapes, targets):
+        return self.linear(features)
+
+    heads = type(kind, (nn.Module,), {"forward": forward})()
+    heads.linear = nn.Linear(6, 3)
+
+    class Detector(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.roi_heads = heads
+
+        def forward(self, x, targets=None):
+            return self.roi_heads(x, [], [], targets)
+
+    def script():
+        model = Detector()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        targets = None if label is None else [{"labels": torch.tensor([1, label])}]
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            model(torch.randn(4, 6), targets).square().mean().backward()
+            optimizer.step()
+
+    told = [one.message for one in recorded(script).run.warnings if "count the classes" in one.message]
+    assert len(told) == (label == 0 and kind == "RoIHeads")

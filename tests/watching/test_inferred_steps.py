@@ -197,7 +197,7 @@ def test_a_record_says_how_often_backward_ran_and_that_nothing_changed(recorded)
     assert seen.run.warnings == ()
     assert (
         seen.reason
-        == "no step was seen: 3 backward passes ran, but changed no parameter or leaf that they reach"
+        == "no step was seen: 3 backward passes ran, but no parameter or leaf in their graphs has changed"
     )
     trained = recorded(lambda: train(through_data))
     assert (trained.steps, trained.facts.backwards, trained.run.warnings) == (4, 4, ())

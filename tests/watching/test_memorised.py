@@ -41,7 +41,7 @@ def test_numbers(recorded, kind, targets, is_found):
     record = recorded(lambda: run(2, kind(), targets, same))
     found = [one for one in record.findings if one.code == "MS742"]
     assert bool(found) == is_found
-    assert all("where the best constant gives" in one.message for one in found)
+    assert all("where the best constant output gives" in one.message for one in found)
 
 
 def best(x):

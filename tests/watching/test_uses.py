@@ -5,6 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from modelscope_cli.watching.uses import Outputs
+
 CUT = {
     "detached": lambda side, x: side(x).detach(),
     ".data": lambda side, x: side(x).data,
@@ -47,3 +49,18 @@ def test_an_unused_layer_causes_nothing(recorded, how):
         assert "MS715" not in found
         assert found["MS716"].severity == "warning"
         assert "MS716" not in {one.follows for one in found.values()}
+
+
+def test_outputs_are_known_as_long_as_they_are_there():
+    outputs, model = Outputs(lambda: None), torch.nn.Linear(2, 2)
+    kept = []
+    with torch.no_grad():
+        for n in range(1, 41):
+            outputs.begin(model)
+            made = torch.rand(n, 1 << 12)
+            outputs.end(model, made)
+            kept += [made] if n % 10 == 0 else []
+        outputs.stop()
+        assert all(map(outputs.reach, kept))
+        assert not outputs.reach(torch.rand(3))
+    assert len(outputs._made) <= len(kept) + 1

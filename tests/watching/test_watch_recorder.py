@@ -144,6 +144,26 @@ def test_several_models_and_optimizers_are_kept_apart(watching):
     assert {row[0] for r in heard.reports if r.optimizer != "SGD" for row in r.layers} == {"Sequential#2"}
 
 
+@pytest.mark.parametrize(
+    ("is_in_a_list", "labels"), [(False, {"coder", "judge"}), (True, {"Sequential", "Sequential#2"})]
+)
+def test_modules_of_torch_of_one_class_have_the_names_of_their_variables(watching, is_in_a_list, labels):
+    def script():
+        coder, judge = net(), net()
+        both = [coder, judge]
+        optimizer = torch.optim.SGD([*coder.parameters(), *judge.parameters()], lr=0.1)
+        if is_in_a_list:
+            del coder, judge
+        for _ in range(2):
+            x = torch.randn(4, 6)
+            loss = sum(one(x).sum() for one in both) if is_in_a_list else (coder(x) + judge(x)).sum()
+            loss.backward()
+            optimizer.step()
+
+    heard = watching(script)
+    assert {row[0] for r in heard.reports for row in r.layers} == labels
+
+
 def test_optimizer_that_calls_its_parent_or_another_steps_once(watching):
     class Twice(torch.optim.SGD):
         def step(self, closure=None):

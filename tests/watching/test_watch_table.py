@@ -10,12 +10,13 @@ import pytest
 import torch
 from rules.trainings import criterion, loss, training
 from torch import nn
+from torch.nn import functional as F
 
 import modelscope_cli as ms
 from modelscope_cli import watch
 from modelscope_cli.report.fold import fold
 from modelscope_cli.report.formats import FORMATS
-from modelscope_cli.report.watch.table import watch_sheet
+from modelscope_cli.report.watch.table import run_facts, watch_sheet
 from modelscope_cli.rules.training import judge_training
 
 
@@ -144,3 +145,22 @@ def test_the_evaluation_in_its_row_is_the_one_that_the_verdict_is_about(rows, la
     assert f"the loss in evaluation is {cost:.4g}, above" in reason
     assert facts["evaluation"].endswith(f", {accuracy:.1f} % at the end")
     assert f"{cost:.4g}" in facts["evaluation"]
+
+
+@pytest.mark.parametrize("times", [1.0, 50.0])
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5])
+def test_the_first_scores_are_too_large_where_equal_ones_cost_far_less(recorded, times, share):
+    """Where positives are rare, equal scores cost far more than guessing; labels of one class cost nothing."""
+    labels = (torch.rand(200, 1, generator=torch.Generator().manual_seed(0)) < share).float()
+
+    def script():
+        net = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(net.parameters(), 1e-3)
+        for _ in range(20):
+            loss = F.binary_cross_entropy_with_logits(times * net(torch.randn(200, 4)), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    said = dict(run_facts(recorded(script)))["loss"]
+    assert ("the initial logits are too large" in said) is (times > 1 and share > 0)

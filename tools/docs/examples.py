@@ -50,20 +50,6 @@ _VALIDATE = (
     "            validation_loss = F.cross_entropy(model(images), labels)\n        model.train()"
 )
 _SCALER = (_OPTIMIZER, _OPTIMIZER + '\nscaler = torch.amp.GradScaler("cpu", init_scale=4)')
-_NOISY = """
-class Noisy(torch.utils.data.Dataset):
-    def __init__(self):
-        self.generator = torch.Generator().manual_seed(0)
-
-    def __len__(self):
-        return 64
-
-    def __getitem__(self, i):
-        return images[i] + 0.1 * torch.randn(3, 8, 8{}), labels[i]
-
-
-loader = torch.utils.data.DataLoader(Noisy(), 8, shuffle=True, num_workers=2)
-"""
 _LONGER = ("range(60)", "range(200)")
 _PAIRS = "    noisy = images[batch] + torch.randn(32, 3, 8, 8)\n"
 _FROM_LOADER = (
@@ -449,10 +435,6 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
                 + "    loss = F.cross_entropy(10 * a @ b.T, torch.arange(32))",
             ),
         ),
-    ),
-    "MS748": (
-        ((_MODEL, _NOISY.format(", generator=self.generator") + _MODEL), *_FROM_LOADER),
-        ((_MODEL, _NOISY.format("") + _MODEL), *_FROM_LOADER),
     ),
     "MS759": (((_MODEL, _ATTEND.format(0)),), ((_MODEL, _ATTEND.format(1)),)),
 }

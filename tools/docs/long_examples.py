@@ -67,10 +67,6 @@ _EPOCHS = """for epoch in range(16):
 _SMOOTH = """\
 photographs = F.interpolate(torch.randn(64, 3, 3, 3), 8, mode="bilinear").permute(0, 2, 3, 1).contiguous()
 images = photographs"""
-_READER = """\
-tokens = (torch.arange(64).unsqueeze(1) + torch.arange(9)) % 30
-model = nn.Sequential(nn.Embedding(30, 16), nn.Linear(16, 30))"""
-_PREDICT = "    loss = F.cross_entropy(model(tokens[batch{}]).transpose(1, 2), tokens[batch{}])"
 _GAN = """\
 generator = nn.Linear(16, 192)
 model = nn.Sequential(nn.Linear(192, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1){})
@@ -111,10 +107,6 @@ TIMED: dict[str, tuple[Edits, Edits]] = {
             *_TURNS,
         ),
         (_LONGER, (_MODEL, _GAN.format("", "BCEWithLogitsLoss")), (_OPTIMIZER, _TWO.format(0.0002)), *_TURNS),
-    ),
-    "MS777": (
-        ((_MODEL, _READER), (_LOSS, _PREDICT.format("", ""))),
-        ((_MODEL, _READER), (_LOSS, _PREDICT.format(", :-1", ", 1:"))),
     ),
     "MS769": (((_LOOP, _EPOCHS.format("    ")),), ((_LOOP, _EPOCHS.format("        ")),)),
     "MS756": (

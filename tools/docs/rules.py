@@ -78,6 +78,7 @@ DATA_SETS = {
     'Path("val/cat/leak.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
     "MS805": 'Path("photos/dog/copy.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
     "MS811": 'Path("val/bird").mkdir(parents=True)\nnoise(50).save("val/bird/0.png")',
+    "MS812": 'Image.new("RGB", (96, 96)).save("photos/cat/black.png")',
 }
 
 

@@ -5,9 +5,9 @@ from typing import Any, Unpack
 
 from modelscope_cli.analysis.ablation.ablating import Ablating, AblationRequest
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED, parse_aim
-from modelscope_cli.analysis.predictions.folder_truth import find_truth
+from modelscope_cli.analysis.predictions.folder_truth import find_truth, guessed_classes
 from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
-from modelscope_cli.analysis.subject import Subject, best_classes
+from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.ablate import AblateRecord
 from modelscope_cli.records.keywords import LabelledKeywords, spelled_out
@@ -31,7 +31,7 @@ def ablate(
     **keywords: Unpack[LabelledKeywords],
 ) -> AblateRecord:
     """Ablate the layers of a model one by one, and return how the prediction changes. Only the layers after the
-    ablated one are computed again. Over several images all numbers are means. The model has to output scores of
+    ablated one are computed again. Over several images, all numbers are means. The model has to output scores of
     classes, of images or of pixels.
 
     Args:
@@ -74,12 +74,14 @@ def ablate(
     if ablations.why_whole:
         subject.progress.note(f"every pass runs the whole model, because it {ablations.why_whole}")
     subject.warn(ablations.warnings)
-    subject.tell_if_degenerate(ablations.degenerate, best_classes(ablations.baseline.predictions))
+    best = [index for _, index in guessed_classes(ablations.baseline.predictions)]
+    subject.tell_if_degenerate(ablations.degenerate, best)
     hooks = subject.conclude()
     return AblateRecord(
         run=subject.run(),
         baseline=ablations.baseline,
         rows=ablations.rows,
+        unranked=ablations.unranked,
         mode=method,
         images=ablations.images,
         classes=ablations.classes,

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from modelscope_cli.analysis.ablation.partial_rerun import Holdings, Replay, took_another_way
 from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
@@ -37,9 +38,9 @@ from modelscope_cli.interrupts import deferred
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.records.ablate import Ablation, Baseline
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.predict import Prediction, Share
+from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.progress import SILENT, Progress, spell_time
-from modelscope_cli.records.run import Notice
+from modelscope_cli.records.run import Notice, Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,8 @@ class CandidateFinder(Observer):
         if not self.is_looking:
             return
         self._channels.see(module, output)
+        if self.is_for_all and isinstance(module, _DropoutNd) and not module.training:
+            return  # that of the layer before
         tensors = [leaf for leaf in leaves_of(output) if is_replaceable(leaf)]
         if tensors and self._selection.means(call.name, call.index, is_innermost):
             # Never None with two dimensions or more.
@@ -81,6 +84,9 @@ class CandidateFinder(Observer):
             self.found.append(Candidate(call, dims, shape[dims[0]], shape, is_block))
 
 
+_CONSTANT = 1e-3  # of the range of the scores over the images, up to which they are the same for all
+
+
 @dataclass(slots=True)
 class Effect:
     """The effect of one ablation, summed over images."""
@@ -88,6 +94,10 @@ class Effect:
     candidate: Candidate
     channel: int | None  # the replaced channel; None for all of them
     n_images: int = 0  # number of images compared
+    divergences: list[Tensor] = field(default_factory=list)  # of each batch, `(N,)`
+    # Of the images compared, the scores of the first before and after, and how far others are from these at most
+    _firsts: list[Tensor] = field(default_factory=list)
+    _ranges: Sequence[float] = (0.0, 0.0)
     _sums: dict[str, float] = field(default_factory=dict)
     _answers: Counter[int | None] = field(default_factory=Counter)
     _has_changed: bool = False
@@ -106,6 +116,12 @@ class Effect:
         }
         if followed.probability is not None:
             figures["probability"] = followed.probability(after.main)
+        self.divergences.append(figures["divergence"].double())
+        pair = [before.scores.tensor(), after.scores.tensor()]
+        self._firsts = self._firsts or [scores[:1] for scores in pair]
+        if pair[0].ndim == 2:
+            gaps = (scores.sub(one).abs().max() for scores, one in zip(pair, self._firsts, strict=True))
+            self._ranges = tuple(map(max, self._ranges, map(float, gaps)))
         for name, figure in figures.items():
             self._sums[name] = self._sums.get(name, 0.0) + float(figure.double().sum())
         self._has_changed |= bool(changed.any())
@@ -120,6 +136,7 @@ class Effect:
         accuracy = self._right.share()
         means = {name: total / self.n_images for name, total in self._sums.items()}
         ((answer, n_answers),) = self._answers.most_common(1)
+        rounding = 1e-6 * float(self._firsts[0].abs().max())
         return Ablation(
             **self.candidate.call.fields,
             channel=self.channel,
@@ -135,7 +152,13 @@ class Effect:
             accuracy=accuracy,
             accuracy_drop=before.value - accuracy.value if before and accuracy else None,
             answer_fraction=n_answers / self.n_images,
+            is_constant=self._ranges[1] <= _CONSTANT * self._ranges[0] and self._ranges[0] > rounding,
         )
+
+
+def _is_within_noise(gaps: Tensor) -> bool:
+    """Tell whether the mean of differences, one an image, is within two standard errors of zero."""
+    return len(gaps) > 1 and bool(gaps.mean().abs() <= 2 * gaps.std() / math.sqrt(len(gaps)))
 
 
 def _finite(value: float | None) -> float | None:
@@ -174,7 +197,7 @@ class Ablating:
     `interventions` are applied in every pass, the baseline included.
 
     Attributes:
-        baseline, rows, classes, is_independent, score_name, images: as in `AblateRecord`; `rows` are sorted.
+        baseline, rows, unranked, classes, is_independent, score_name, images: as in `AblateRecord`; `rows` sorted.
         output, output_note: the kind of output, and how it was interpreted, where that is ambiguous.
         spared: the layer at the end that is left out; None if none is.
         why_whole: why every pass runs the whole model; None if passes start at the changed layer.
@@ -335,12 +358,17 @@ class Ablating:
 
     def _conclude(self) -> None:
         how, accuracy, main = self._request.how, self._right.share(), self._trial.main
-        self.rows = by_effect([effect.to_row(how, self._categories, accuracy) for effect in self._effects])
+        rows = [effect.to_row(how, self._categories, accuracy) for effect in self._effects]
+        effects = {
+            id(row): torch.cat(effect.divergences) for row, effect in zip(rows, self._effects, strict=True)
+        }
+        self.rows = by_effect(rows)
+        first, *others = (effects[id(row)] for row in self.rows)
+        self.unranked = 1 + sum(_is_within_noise(first - other) for other in others)
         index = next(iter(self._classes)) if len(self._classes) == 1 else None
         self.baseline = Baseline(
             target=self._words(index),
             target_index=index,
-            target_label=None if index is None else label_of_class(index, self._categories),
             target_logit=_mean(self._scores),
             target_probability=_mean(self._probabilities) if self._probabilities else None,
             predictions=tuple(self._predictions),

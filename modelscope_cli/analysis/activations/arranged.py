@@ -7,10 +7,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.spatial.cells import Cells, merged
-from modelscope_cli.inputs.batch import to_sheet
 from modelscope_cli.records.naming import counted
-
-MOST_FRAMES = 16  # of a clip or a volume, on a sheet
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +16,6 @@ class Arranged:
 
     maps: Tensor | None  # `(C, H, W)` maps or a `(C,)` vector; None where neither fits
     note: str = ""  # in words, what was left out or put together; with no maps, why there are none
-    # All frames of a clip or slices of a volume, `(C, T, H, W)`, of which `maps` is a sheet; else None
-    frames: Tensor | None = None
 
     def noting(self, note: str) -> "Arranged":
         """Return the same with another note first."""
@@ -68,7 +63,7 @@ def by_cells(tensor: Tensor, cells: Cells, n_images: int) -> Arranged | None:
         laid = values.clone()
     else:
         laid = values.index_select(1, column.to(values.device))
-    return with_frames(laid.unflatten(1, sides), notes)
+    return of_middle_frame(laid.unflatten(1, sides), notes)
 
 
 def _notes(n_windows: int, n_left: int, n_inside: int, n_cells: int) -> list[str]:
@@ -102,17 +97,13 @@ def _smallest_grid(inside: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple
     return cells, sides if math.prod(sides) == len(cells) else grid
 
 
-def with_frames(maps: Tensor, notes: list[str]) -> Arranged:
-    """Return maps; of a video's or volume's, `(C, T, H, W)`, the sheet of at most `MOST_FRAMES` frames."""
+def of_middle_frame(maps: Tensor, notes: list[str]) -> Arranged:
+    """Return maps; of a video or volume, `(C, T, H, W)`, those of the middle frame or slice."""
     if maps.ndim < 4:
         return Arranged(maps, ", ".join(notes))
     n = maps.shape[1]
-    most = min(n, MOST_FRAMES)
-    numbers = [round(i * (n - 1) / max(most - 1, 1)) for i in range(most)]  # with the first and the last
-    words = f"{n}" if n <= MOST_FRAMES else f"{MOST_FRAMES} of {n}"
-    return Arranged(
-        to_sheet(maps[:, numbers], 1), ", ".join([*notes, f"{words} frames or slices, in rows"]), maps
-    )
+    note = f"frame or slice {n // 2} of {n}, counted from 0"
+    return Arranged(maps[:, n // 2].contiguous(), ", ".join([*notes, note]))
 
 
 def by_shape(image: Tensor, channel_dim: int, is_spatial: bool) -> Arranged:
@@ -136,5 +127,5 @@ def by_shape(image: Tensor, channel_dim: int, is_spatial: bool) -> Arranged:
     if len(places) < 3:
         return Arranged(channels_first if len(places) == 2 else channels_first[:, None])
     if len(places) == 3:
-        return with_frames(channels_first, [])
+        return of_middle_frame(channels_first, [])
     return Arranged(channels_first.flatten(2), "further dimensions side by side")

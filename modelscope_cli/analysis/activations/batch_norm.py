@@ -71,11 +71,13 @@ def _compared(
 ) -> BatchNormDrift:
     module = entry.module
     scale = running_var + module.eps
-    gap = (mean - running_mean) / scale.sqrt()
-    ratio = (variance + module.eps) / scale
+    # A channel that is constant, as behind a pruned filter, says nothing of the statistics
+    varies = variance > 0 if variance.any() else slice(None)
+    gap = ((mean - running_mean) / scale.sqrt())[varies]
+    ratio = ((variance + module.eps) / scale)[varies]
     return BatchNormDrift(
         **entry.call.fields,
-        channels=len(gap),
+        channels=len(mean),
         momentum=module.momentum,
         mean_gap=float(gap.square().mean().sqrt()),
         var_ratio=float(ratio.log().mean().exp()),

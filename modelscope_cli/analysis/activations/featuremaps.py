@@ -8,8 +8,9 @@ from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
-from modelscope_cli.analysis.activations.arranged import with_frames
+from modelscope_cli.analysis.activations.arranged import of_middle_frame
 from modelscope_cli.analysis.activations.attention import AttentionCall, AttentionWatch, Heads
 from modelscope_cli.analysis.activations.filters import filters_of
 from modelscope_cli.analysis.activations.maps import (
@@ -27,7 +28,7 @@ from modelscope_cli.hooks.selection import Selection, uncalled
 from modelscope_cli.hooks.session import Intervention
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import Model
-from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord, KeptMaps, MapLook, OutputMaps
+from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord, KeptMaps, MapLook
 from modelscope_cli.records.keywords import Keywords, as_tuple, spelled_out
 from modelscope_cli.records.naming import block_of, counted
 from modelscope_cli.records.progress import Progress
@@ -131,10 +132,10 @@ def _exhibit(attention: AttentionCall, class_tokens: Sequence[int]) -> CapturedO
             "attention of the only query" if look.n_queries == 1 else f"attention received, mean over {which}"
         )
         weights = look.received
-    frames = with_frames(weights.unflatten(1, look.grid), [of, *look.notes])
-    assert frames.maps is not None
-    record = replace(record, channels=len(frames.maps), note=frames.note)
-    return CapturedOutput(record, frames.maps, frames=frames.frames)
+    arranged = of_middle_frame(weights.unflatten(1, look.grid), [of, *look.notes])
+    assert arranged.maps is not None
+    record = replace(record, channels=len(arranged.maps), note=arranged.note)
+    return CapturedOutput(record, arranged.maps)
 
 
 FEW = 24  # outputs that are all drawn
@@ -194,7 +195,7 @@ def featuremaps(
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
 ) -> FeatureMapsRecord:
-    """Return the feature maps of one image: shapes and ranges, and for `record.save` the maps.
+    """Return shapes and ranges of one image's feature maps; `record.save` writes the maps.
 
     The forward pass stops after the last selected layer. Without `layer`, a network with more than forty outputs
     gives one per stage: the last of each map size.
@@ -240,7 +241,13 @@ def featuremaps(
         exhibits, never = capture_attention(*of_first, choice=choice, interventions=interventions)
     else:
         exhibits = capture_maps(*of_first, choice=choice, interventions=interventions)
-        never = subject.uncalled(selection, [exhibit.record.name for exhibit in exhibits])
+        shown = [exhibit.record.name for exhibit in exhibits]
+        dropouts = {name for name, one in module.named_modules() if isinstance(one, _DropoutNd)}
+        idle = dropouts.difference(shown) if selection.is_innermost_only else set()
+        if idle:
+            left_out = f"without {counted(len(idle), 'dropout layer')}: in eval mode they do nothing"
+            subject.progress.note(left_out)
+        never = subject.uncalled(selection, [*idle, *shown])
     hooks = subject.conclude()
     n_outputs, others = len(exhibits), _pattern_of(exhibits)
     if not layer and not exclude:
@@ -261,13 +268,8 @@ def featuremaps(
         outputs=n_outputs,
     )
     look = MapLook(scale, image, is_overlay=overlay)
-    return record.keep(KeptMaps(tuple(map(_kept, exhibits)), look))
-
-
-def _kept(exhibit: CapturedOutput) -> OutputMaps:
-    """Return the tensors of an output, copied off the device of the model."""
-    maps, frames = (one.cpu() if one is not None else None for one in (exhibit.maps, exhibit.frames))
-    return OutputMaps(maps, frames)
+    kept = (None if exhibit.maps is None else exhibit.maps.cpu() for exhibit in exhibits)
+    return record.keep(KeptMaps(tuple(kept), look))
 
 
 def _only_image(subject: Subject, is_overlay: bool) -> "Tensor | None":

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from modelscope_cli.analysis.activations.arranged import by_cells, by_shape
 from modelscope_cli.analysis.activations.attention import NO_ATTENTION
@@ -72,7 +73,6 @@ class CapturedOutput:
     # A copy on its device, `(C, H, W)` maps or a `(C,)` vector; None where neither fits, for the reason in
     # `record.problem`
     maps: Tensor | None
-    frames: Tensor | None = None  # all frames of which the maps are sheets, see `Arranged`
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class _Caught:
         if arranged.maps is None:
             return CapturedOutput(replace(record, problem=arranged.note), None)
         record = replace(record, channels=len(arranged.maps), note=arranged.note)
-        return CapturedOutput(record, arranged.maps, arranged.frames)
+        return CapturedOutput(record, arranged.maps)
 
 
 class _Capturer(Observer):
@@ -129,6 +129,8 @@ class _Capturer(Observer):
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         outputs = tensors_in(output)
+        if self._blocks is not None and isinstance(module, _DropoutNd) and not module.training:
+            return  # its output is that of the layer before
         channel_dims = [self._channels.find(module, tensor) for _, tensor in outputs]
         is_block = self._blocks is not None and not is_innermost
         if is_block and call.name not in (self._blocks or ()):
@@ -214,7 +216,7 @@ def blocks_of(layers: Iterable[str]) -> set[str]:
 def finished(found: Sequence[CapturedOutput], choice: ChannelChoice) -> list[CapturedOutput]:
     """Return outputs with the channels to show; having none of these is a problem."""
     outputs = []
-    ranges = value_ranges([one.maps if one.frames is None else one.frames for one in found])
+    ranges = value_ranges([one.maps for one in found])
     flat = fetch(_constant(one.maps) for one in found)
     for exhibit, (low, high), is_flat in zip(found, ranges, flat, strict=True):
         record, maps = exhibit.record, exhibit.maps

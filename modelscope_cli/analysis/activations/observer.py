@@ -157,9 +157,6 @@ class ActivationObserver(Observer):
         self._is_by_call = is_by_call
         self._channels = ChannelFinder()
 
-    def _row_of(self, call: Call) -> tuple[str, int]:
-        return call.name, call.index if self._is_by_call else call.like
-
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         for path, tensor in tensors_in(output):
             channel_dim = self._channels.find(module, tensor)
@@ -170,7 +167,7 @@ class ActivationObserver(Observer):
         self._channels.see(module, output)
 
     def _add(self, call: Call, path: str, tensor: Tensor, channel_dim: int | None) -> None:
-        key = (*self._row_of(call), path)
+        key = (call.name, call.index if self._is_by_call else call.like, path)
         shape = tuple(tensor.shape)
         channels = shape[channel_dim] if channel_dim is not None else None
         dtype = dtype_name(tensor.dtype)

@@ -26,13 +26,13 @@ from modelscope_cli.hooks.selection import Selection, names_of
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model
-from modelscope_cli.records.display import fields_by_key
+from modelscope_cli.records.display import report
 from modelscope_cli.records.keywords import MODES, BlockKeywords, as_tuple, block_keywords, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO, some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.refusals import check_word
-from modelscope_cli.records.run import ALIKE, Notice
-from modelscope_cli.records.stats import COLUMN_OF_FIGURE, ActivationStats, StatsRecord, quantiles_in
+from modelscope_cli.records.run import ALIKE, SATURATED, Notice
+from modelscope_cli.records.stats import COLUMN_OF_FIGURE, StatsRecord, quantiles_in
 
 
 class Observation:
@@ -62,12 +62,12 @@ class Observation:
 def observe(
     model: nn.Module | LoadedModel, layer: str | Sequence[str] = (), *, exclude: str | Sequence[str] = ()
 ) -> Iterator[Observation]:
-    """Gather statistics of the activations while you run the model yourself, in whichever mode it is.
+    """Gather statistics of the activations while you run the model yourself, in its current mode.
+
+    When the block ends every hook is gone; the model's own state is yours and is left alone.
 
     Args:
         layer, exclude: layer patterns as on the command line, without positions (`#`, `@`).
-
-    When the block ends every hook is gone; the model's own state is yours and is left alone.
 
     Raises:
         UsageError: a pattern that matches nothing.
@@ -109,7 +109,7 @@ def stats(
         hook: changes to values during the pass, in the syntax of `--hook`.
         mode: `eval`, `train` (the record then has the drift of every batch norm), or `auto`, which is eval.
         columns: compute only what these columns of the table need; None for all but quantiles, which are named by
-            their percentile: `p01`, `p50`, `p99.9`. They are exact, and read every image twice.
+            their percentile: `p01`, `p50`, `p99.9`, at most 0.4 % from the exact value.
         out: folder that gets every finished block of image files, so that `resume` can continue; `record.save(out)`
             adds the report. `force` allows one that is not empty.
 
@@ -120,7 +120,7 @@ def stats(
     check_word("mode", mode, MODES)
     columns = [columns] if isinstance(columns, str) else columns
     for one in {*(columns or ())} - {*quantiles_in(columns or ())}:
-        check_word("columns", one, [*fields_by_key(ActivationStats)])
+        check_word("columns", one, [column.key for column in report().view_for("stats").columns])
     blocks = Blocks(out, force=force, **block_keywords(keywords))
     is_training = mode == "train"
     subject = Subject("stats", model, inputs, keywords, hook=hook, progress=progress)
@@ -154,7 +154,8 @@ def stats(
     if not rows:
         raise _nothing_to_show(subject, selection)
     if alikes and all(alikes):
-        subject.tell_if_degenerate(Degenerate((ALIKE,) * subject.inputs.n_images))
+        code = SATURATED if (rows[-1].type, rows[-1].min, rows[-1].max) == ("Softmax", 0, 1) else ALIKE
+        subject.tell_if_degenerate(Degenerate((code,) * subject.inputs.n_images))
     if not layer and not exclude and len(rows[-1].shape) == 2:
         subject.warn(too_large(rows[-1].std or 0.0, module, is_training=is_training))
     return StatsRecord(
@@ -183,7 +184,7 @@ def _nothing_to_show(subject: Subject, selection: Selection) -> CannotRunError:
     missing = subject.uncalled(selection, ())
     name = subject.loaded.info.name
     if selection.names is not None and missing:
-        message = f"the forward of '{name}' does not call {some(missing)}"
+        message = f"forward() of '{name}' does not call {some(missing)}"
     else:
         message = f"no layer of '{name}' outputs a tensor"
     return CannotRunError(message, "modelscope summary ...   shows what runs")

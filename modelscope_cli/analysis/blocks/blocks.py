@@ -27,7 +27,7 @@ from modelscope_cli.records.progress import SILENT, Progress
 T = TypeVar("T")
 _ONE_THREAD = (
     "one thread, so that processes do not change the result: torchrun --nproc-per-node {cores} -m "
-    "modelscope_cli ... uses all cores; OMP_NUM_THREADS=N sets another number"
+    "modelscope_cli ... uses all cores; OMP_NUM_THREADS=N sets a different number"
 )
 
 

@@ -47,7 +47,7 @@ def run_key(subject: Subject, options: Mapping[str, Any]) -> dict[str, Any]:
 def differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
     """Describe how the run in a folder differs from this one; empty if their blocks belong together."""
     if here.keys() != there.keys():
-        return ["the version of modelscope: run.json has other keys"]
+        return ["the version of modelscope: run.json has different keys"]
     changes = [
         f"the {word} ('{there[name]}' there, '{here[name]}' here)"
         for name, word in (("command", "command"), ("version", "version of modelscope"))

@@ -1,13 +1,13 @@
 """`diff` with an input: run two models in step, with one output of each in memory at a time."""
 
-import dataclasses
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from modelscope_cli.analysis.comparison.distance import merge, place_of, sum_up, to_distance, traits
 from modelscope_cli.analysis.comparison.matching import LayerNames, Matching, match
@@ -118,14 +118,14 @@ class _OutputSums:
             self.pending = None
 
     def fail(self, problem: str) -> None:
-        self.difference = dataclasses.replace(self.difference, status="changed", problem=problem)
+        self.difference = replace(self.difference, status="changed", problem=problem)
 
     def finish(self, tolerance: float) -> LayerDifference:
         if self.sums is None or self.difference.problem:
             return self.difference
         distance = to_distance(self.sums)
         status = "changed" if distance.exceeds(tolerance) else self.difference.status
-        return dataclasses.replace(self.difference, status=status, **distance.figures())
+        return replace(self.difference, status=status, **distance.figures())
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +176,16 @@ def diff_activations(
         is_whole = wanted is None or b.program is not None
         blocks = {*(wanted or ()), *(_norms_with_layers(a) if b.program is not None else ())}
         run_a = _open(a, None if is_whole else wanted, blocks, stack)
-        run_b = None if b.program is not None else _open(b, wanted, frozenset(), stack)
+        run_b = run_a if b.program is not None else _open(b, wanted, frozenset(), stack)
         for batch in track(batches):
             kept = (a.loaded.module.state_dict(), batch.args) if is_forced else ()
             spared = {place_of(one) for _, one in tensors_in(kept)}
             if b.program is not None and matching is None:
-                matching = _matched(run_a, a.loaded.module, b, batch.args)
+                with closing(run_a(batch.args)) as ours:
+                    matching = match(ours, b.program, b.place(batch.args), LayerNames(a.loaded.module))
+                run_b = partial(matching.stream, b.program, b.place)
                 pairing = Pairing(_names(a), frozenset(name for name, _, _ in matching.values))
-            with closing(run_a(batch.args)) as ours, closing(_pass(run_b, b, matching, batch.args)) as theirs:
+            with closing(run_a(batch.args)) as ours, closing(run_b(batch.args)) as theirs:
                 both = (_main(ours), _main(theirs)) if is_whole_only else (ours, theirs)
                 for x, y in pairing.pairs(*both):
                     _add(rows, x, y, matching)
@@ -201,21 +203,18 @@ def diff_activations(
         # It also returns what is left alone, not in a tuple, and names a second call `layer@1`
         known = _names(a)
         examined = tuple(
-            dataclasses.replace(row, status="not tested")
+            replace(row, status="not tested")
             if row.status == "removed" or (row.status == "added" and row.name.partition("@")[0] in known)
             else row
             for row in examined
         )
-    if layers and b.program is None and all(row.status in ("added", "removed") for row in examined):
-        message = f"no layer of --layer '{layers[0]}' has the same name in A and in B"
-        raise CannotRunError(message, "leave out --layer")
     shown = tuple(row for row in examined if wanted is None or row.name in wanted)
-    if not shown:
+    is_apart = layers and b.program is None and all(row.status in ("added", "removed") for row in examined)
+    if is_apart or not shown:
         patterns = f"--layer '{layers[0]}'" if layers else "what --exclude leaves"
-        raise CannotRunError(
-            f"no layer of {patterns} is called in the forward pass",
-            f"leave out --{'layer' if layers else 'exclude'}",
-        )
+        problem = "has the same name in A and in B" if is_apart else "is called in the forward pass"
+        hint = f"leave out --{'layer' if layers else 'exclude'}"
+        raise CannotRunError(f"no layer of {patterns} {problem}", hint)
     return Activations(shown, examined, matching)
 
 
@@ -234,26 +233,6 @@ def _norms_with_layers(side: Side) -> set[str]:
         for name, module in side.loaded.module.named_modules()
         if "Norm" in type(module).__name__ and [*module.parameters(recurse=False)] and [*module.children()]
     }
-
-
-def _matched(
-    run_a: Callable[[Arguments], Generator[StreamedOutput]], a: nn.Module, b: Side, args: Arguments
-) -> Matching:
-    assert b.program is not None
-    with closing(run_a(args)) as ours:
-        return match(ours, b.program, b.place(args), LayerNames(a))
-
-
-def _pass(
-    run_b: Callable[[Arguments], Generator[StreamedOutput]] | None,
-    b: Side,
-    matching: Matching | None,
-    args: Arguments,
-) -> Generator[StreamedOutput]:
-    if run_b is not None:
-        yield from run_b(args)
-    elif b.program is not None and matching is not None:
-        yield from matching.stream(b.program, b.place(args))
 
 
 def _open(
@@ -289,7 +268,7 @@ def _add(
     if matching is not None:
         status = "not tested" if difference.status == "removed" else difference.status
         remark = matching.remarks.get(difference.key)
-        difference = dataclasses.replace(difference, status=status, matched=remark)
+        difference = replace(difference, status=status, matched=remark)
     row = rows.setdefault(difference.key, _OutputSums(difference))
     if difference.status != row.difference.status:
         row.fail(f"{row.difference.status} in one batch, {difference.status} in another")

@@ -1,11 +1,11 @@
-"""Why B gives other results: the usual causes, each named only when a check shows it.
+"""Why B gives different results: the usual causes, each named only when a check shows it.
 
 At the first layer that diverges, what enters it on both sides is compared first. Then the layer of A is computed
 again with one thing changed, such as another epsilon: what makes it give B's values is the cause.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -37,12 +37,13 @@ from modelscope_cli.analysis.comparison.variants import (
     coarse,
     explains,
     find_change,
+    find_ending,
     of_input,
 )
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.records.diff import Cause, LayerDifference
-from modelscope_cli.records.naming import layer_of
+from modelscope_cli.records.naming import counted, layer_of
 from modelscope_cli.records.run import Arguments
 
 _ROUNDING, _JUMP = 1e-5, 30  # relative L2 that float32 stays below, and how much more than the layers before
@@ -69,35 +70,37 @@ def find_causes(
         first = _norm_of(first, tested, matching)
     if first is None and b.program is not None:
         first = _jump(tested, tolerance)
+    stored = Stored(a, b.program) if isinstance(b.program, OnnxProgram) else None
     if first is None:
-        return tuple(_stored_weights(a, b, matching))
+        return tuple(_stored_weights(a, stored, matching)) if stored else ()
     untested = frozenset(row.label for row in rows if row.status in ("not tested", "removed"))
     layers, found = (sum(bool(key[0]) for key in some) for some in (matching.calls, matching.values))
     has_values = b.program is not None and bool(b.program.values)
     on_b = (OnValues(values, first.key),) if values else ()
     given_a = replace(a, interventions=(*a.interventions, *on_b))
     evidence = gathered(given_a, b, first, tested, untested, matching, args)
-    checks: tuple[Callable[[], Iterator[Cause]], ...] = (
-        lambda: _training(a, b),
-        lambda: _shapes(a, b),
-        lambda: _batch(a, b, args, tolerance),
-        lambda: _entering(given_a, evidence, tolerance),
-        lambda: _order(evidence, tolerance),
-        lambda: _cast(evidence, tolerance),
-        lambda: _variants(evidence, tolerance),
-        lambda: _weights(a, b, evidence),
-        lambda: itertools.islice(_stored_weights(a, b, matching), None if first.status == "same" else 1),
-    )
+    checks = [
+        _batch(a, b, args, tolerance),
+        _ending(evidence, tolerance),
+        _entering(given_a, evidence, tolerance),
+        _order(evidence, tolerance),
+        _cast(evidence, tolerance),
+        _variants(evidence, tolerance),
+    ]
+    if stored:  # of two models, all tensors are compared
+        most = None if first.status == "same" else 1
+        of_file = itertools.islice(_stored_weights(a, stored, matching), most)
+        checks = [_shapes(a, stored), *checks, _weights(a, stored, evidence, matching), of_file]
     is_other_model = has_values and layers > 0 and found == 0  # whose first difference explains nothing
     if not is_other_model:
         with torch.no_grad():
-            shown = (tuple(check()) for check in checks)
+            shown = (tuple(check) for check in (_training(a, b), *checks))
             if causes := next(filter(None, shown), ()):
                 return causes
     if not has_values or found > matching.by_value or any(row.status == "same" for row in rows):
         return ()
     message = "no layer of A is in B, neither by name nor by value"
-    return (Cause("other_model", None, message, "give what was exported from A"),)
+    return (Cause("other_model", None, message, "give a model that was exported from A"),)
 
 
 def _norm_of(first: LayerDifference, rows: Sequence[LayerDifference], matching: Matching) -> LayerDifference:
@@ -129,16 +132,13 @@ def _training(a: Side, b: Side) -> Iterator[Cause]:
     """A file whose norms use the batch, where those of A do not, or whose dropout is active."""
     layers = dict(a.loaded.module.named_modules())
     found: list[tuple[str, str | None]] = []
-
-    def has_statistics(name: str) -> bool:
-        return getattr(layers.get(name), "running_mean", True) is not None
-
     if isinstance(b.program, OnnxProgram):
         for node in b.program.net.model.nodes:
             is_dropout = node.op_type == "Dropout" and b.program.net.is_stored_and_nonzero(
                 "".join(node.inputs[2:3])
             )
-            if (node.normalises_by_batch and has_statistics(node.module)) or is_dropout:
+            has_statistics = getattr(layers.get(node.module), "running_mean", True) is not None
+            if (node.normalises_by_batch and has_statistics) or is_dropout:
                 found.append((f"node '{node.name}' ({node.op_type})", node.module or None))
     found += [(f"'{name}'", None) for name in getattr(b.loaded.module, "in_train_mode", ())]
     for name, layer in found[:1]:
@@ -190,14 +190,14 @@ def _entering(a: Side, evidence: Divergence, tolerance: float) -> Iterator[Cause
         if explains(tensor, ours, theirs, tolerance):
             skipped = [f"{name} ({kind})" for name, kind, _ in evidence.before[n + 1 :]]
             missing = ", ".join(skipped) or f"an operation after {label}"
-            message = f"{missing} is missing in B: the output of {label} goes directly to {where}"
+            message = f"{missing} is missing from B: the output of {label} goes directly to {where}"
             layer = evidence.before[n + 1][0] if skipped else evidence.name or None
             yield Cause("missing_node", layer, message, f"look at what B computes before {where}")
             return
     for label, kind, _ in reversed(evidence.before):
         found = under(a, evidence, skipped=label) if label in evidence.untested else None
         if explains(found, ours, theirs, tolerance):
-            message = f"{label} ({kind}) is missing in B: without it, {where} has the same input in A"
+            message = f"{label} ({kind}) is missing from B: without it, {where} has the same input in A"
             yield Cause("missing_node", label, message, f"look at what B computes before {where}")
             return
     for start in (*(label for label, *_ in reversed(evidence.before)), ""):
@@ -210,15 +210,26 @@ def _entering(a: Side, evidence: Divergence, tolerance: float) -> Iterator[Cause
 # What leaves
 
 
+def _ending(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
+    """A function that one side applies to its output, and the other does not."""
+    outputs = (evidence.a_out, *evidence.b_outs)
+    if len(outputs) != 2 or evidence.name:
+        return
+    for n, longer, shorter in ((1, "B", "A"), (0, "A", "B")):
+        if name := find_ending(outputs[1 - n], outputs[n], tolerance):
+            text = f"{longer} ends with {name} and {shorter} does not: with it, their outputs are equal"
+            yield Cause("ending", None, text, f"end {shorter} with {name} too, or remove it from {longer}")
+            return
+
+
 def _order(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     """Classes in another order."""
-    a, b = evidence.a_out, evidence.b_out
-    if a is None or b is None or a.shape != b.shape:
+    if evidence.a_out is None or evidence.a_out.shape not in [one.shape for one in evidence.b_outs]:
         return
-    a, b = a.cpu(), b.cpu()
+    a, b = evidence.a_out.cpu(), evidence.b_outs[0].cpu()
     if a.ndim >= 2 and evidence.is_last and explains(a.sort(1).values, a, (b.sort(1).values,), tolerance):
         moved = (a - b).abs().transpose(0, 1).flatten(1).amax(1) > tolerance * a.abs().max()
-        message = f"B has the classes in another order: {int(moved.sum())} values have other indices"
+        message = f"B has the classes in a different order: {int(moved.sum())} values have different indices"
         yield Cause("class_order", evidence.name or None, message, "map the labels, or give B the head of A")
 
 
@@ -234,13 +245,13 @@ def _forward(evidence: Divergence, given: Tensor) -> Tensor:
 
 def _cast(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     """Values that a coarser type can hold exactly, although those of A do not fit in it."""
-    a, b = evidence.a_out, evidence.b_out
-    if a is None or b is None or a.dtype != torch.float32:
+    if evidence.a_out is None or not evidence.b_outs or evidence.a_out.dtype != torch.float32:
         return
+    a, b = evidence.a_out, evidence.b_outs[0]
     kind, where = None if coarse(a) else coarse(b), "its output is"
     if kind is None and evidence.a_in is not None and coarse(evidence.a_in) is None:
         entering = (one for one in (*evidence.b_in, *evidence.between) if one.is_floating_point())
-        kind, where = next(filter(None, map(coarse, entering)), None), "what enters it is"
+        kind, where = next(filter(None, map(coarse, entering)), None), "its input is"
     if kind is not None and apart(a, b) < 0.05:
         message = f"B computes {evidence.name or 'its output'} in {kind}: {where} rounded to it"
         yield Cause("cast", evidence.name or None, message, f"keep {evidence.name or 'it'} in float32 in B")
@@ -255,7 +266,7 @@ def _variants(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
         label = f"{inner}#{evidence.call}" if evidence.call else inner
         found = under(evidence.a, evidence, skipped=label, is_inside=True) if inner != name else None
         if explains(found, evidence.a_out, evidence.b_outs, tolerance):
-            message = f"{label} ({type(part).__name__}) is missing in B: without it, {name} in A equals B"
+            message = f"{label} ({type(part).__name__}) is missing from B: without it, {name} in A equals B"
             yield Cause("missing_node", label, message, f"look at what B computes in {name}")
             return
 
@@ -280,9 +291,9 @@ def _argument(changed: Changed, kind: str, layer: str, where: str) -> Cause:
 # Weights
 
 
-def _shapes(a: Side, b: Side) -> Iterator[Cause]:
+def _shapes(a: Side, stored: Stored) -> Iterator[Cause]:
     """The first parameter whose shape differs in B, beyond a transpose and axes of size 1."""
-    stored, parameters = Stored(a, b), dict(a.loaded.module.named_parameters())
+    parameters = dict(a.loaded.module.named_parameters())
     last = next((name for name, one in reversed(parameters.items()) if one.ndim > 1), "")
     for name, tensor in parameters.items():
         found = stored.get(name)
@@ -299,46 +310,31 @@ def _shapes(a: Side, b: Side) -> Iterator[Cause]:
         return
 
 
-def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
+def _weights(a: Side, stored: Stored, evidence: Divergence, matching: Matching) -> Iterator[Cause]:
     """Parameters of the layer that are not those of A."""
-    stored = Stored(a, b, evidence.weights)
+    stored = Stored(a, stored.program, evidence.weights)
     if len(evidence.modules) == 2:
         yield from _folded_weights(*evidence.modules, stored)
-        return
-    if not evidence.modules:
+    if len(evidence.modules) != 1:
         return
     name, module = evidence.modules[0]
     hint = EXPORT_AGAIN
     for own, tensor in itertools.chain(module.named_parameters(), module.named_buffers()):
         other = _counterpart(f"{name}.{own}", tensor, stored)
         cause = None if other is None else differing(name, f"{name}.{own}", tensor, other, hint)
-        if cause is not None and cause.kind == "cast" and (several := _several_casts(a, stored)):
-            yield several
+        if cause is not None and cause.kind == "cast":
+            n = sum(one.kind == "cast" for one in _stored_weights(a, stored, matching)) - 1
+            also = f", as {'is' if n == 1 else 'are'} {counted(n, 'other tensor')}" * (n > 0)
+            yield replace(cause, message=cause.message + also)
             return
         if cause is not None:
             yield cause
             hint = ""  # once
 
 
-def _several_casts(a: Side, stored: Stored) -> Cause | None:
-    """Return how many weights are rounded in B; None for one."""
-    own = [(name, one) for name, one in a.loaded.module.named_parameters() if one.ndim > 1]
-    both = ((name, one, other) for name, one in own if (other := stored.get(name)) is not None)
-    causes = [cause for one in both if (cause := differing("", *one)) is not None and cause.kind == "cast"]
-    if len(causes) < 2:
-        return None
-    which = f"all {len(own)}" if len(causes) == len(own) else f"{len(causes)} of {len(own)}"
-    message = f"{which} weights are {causes[0].message.partition(' is ')[2]}"
-    return Cause("cast", None, message, "keep them in float32 in B")
-
-
-def _stored_weights(a: Side, b: Side, matching: Matching) -> Iterator[Cause]:
+def _stored_weights(a: Side, stored: Stored, matching: Matching) -> Iterator[Cause]:
     """Compare every parameter that a program B has under A's name; not each shows in the outputs."""
-    if b.program is None:
-        return
-    stored = Stored(a, b)
-    if isinstance(b.program, OnnxProgram):
-        b.program.net.close()
+    stored.program.net.close()
     folded = {key[0]: text.removeprefix("folded into ") for key, text in matching.remarks.items()}
     layers = dict(a.loaded.module.named_modules())
     untested = {key[0] for key in matching.calls} - {key[0] for key in matching.values}

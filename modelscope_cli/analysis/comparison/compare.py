@@ -1,12 +1,12 @@
 """Comparison of two sides: their weights, or the outputs of their layers on the same input."""
 
-import dataclasses
 import math
 import os
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -18,20 +18,16 @@ from modelscope_cli.analysis.comparison.distance import sum_up, to_distance, tra
 from modelscope_cli.analysis.comparison.evidence import alone_different, within_rounding
 from modelscope_cli.analysis.comparison.folding import EXPORT_AGAIN, StoredFold, find_folds
 from modelscope_cli.analysis.comparison.matching import Key
-from modelscope_cli.analysis.comparison.moved import by_value
+from modelscope_cli.analysis.comparison.moved import CODES, FAR, by_value, find_codes
+from modelscope_cli.analysis.comparison.operators import compare_operators
 from modelscope_cli.analysis.comparison.precision import precision_causes
 from modelscope_cli.analysis.comparison.predictions import Predictions
 from modelscope_cli.analysis.comparison.programs import LayersInOrder, program_of
-from modelscope_cli.analysis.comparison.relation import relations, rounding_of
+from modelscope_cli.analysis.comparison.relation import relations, roundings_of
 from modelscope_cli.analysis.comparison.request import HALF, Patterns, Source, choose_tolerance, refuse_given
-from modelscope_cli.analysis.comparison.sides import (
-    describe,
-    is_quantised,
-    load_both,
-    open_shared,
-    open_weights,
-)
-from modelscope_cli.analysis.subject import by_image, first_of, tell_of_images
+from modelscope_cli.analysis.comparison.sides import describe, is_quantised, load_both, open_weights
+from modelscope_cli.analysis.comparison.variants import apart
+from modelscope_cli.analysis.subject import by_image, first_of, open_for, tell_of_images
 from modelscope_cli.analysis.weights.weights import select_names
 from modelscope_cli.errors import CannotRunError, refuse_failed_device
 from modelscope_cli.inputs.batch import Batch
@@ -134,12 +130,15 @@ def _layers_of(pairs: Mapping[str, str]) -> dict[str, str]:
 
 def _weights_alone(
     a: Mapping[str, Tensor], b: Mapping[str, Tensor]
-) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
-    """Leave out the counters of batches, which no ONNX file has, and the constants of its graph."""
-    return (
-        {name: one for name, one in a.items() if name in b or not name.endswith("num_batches_tracked")},
-        {name: one for name, one in b.items() if name in a or (one.ndim and one.dtype != torch.int64)},
-    )
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Leave out counters of batches and constants of the graph; name changed matrices that B transposed as in A."""
+    ours = {name: one for name, one in a.items() if name in b or not name.endswith("num_batches_tracked")}
+    theirs = {name: one for name, one in b.items() if name in a or (one.ndim and one.dtype != torch.int64)}
+    for name in [x for x, one in ours.items() if x not in b and one.ndim == 2]:
+        gaps = {y: apart(one.T, ours[name]) for y, one in theirs.items() if y not in a and one.ndim == 2}
+        if gaps and 0 < gaps[nearest := min(gaps, key=gaps.__getitem__)] < FAR:
+            theirs[name] = theirs.pop(nearest).T
+    return ours, theirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +157,12 @@ class ModelComparison:
         Args:
             layer, exclude: which rows are kept, as for `weights`: a name of a tensor, the beginning of one, a glob.
         """
-        a, b = map(open_weights, self.sources, self.seeds, (self.progress, self.progress))
+        (a, ours, a_warnings), (b, theirs, b_warnings) = map(
+            open_weights, self.sources, self.seeds, (self.progress, self.progress)
+        )
         tolerance, reason = choose_tolerance(self.tolerance, None)
-        is_exported = b.side.model.name.lower().endswith(".onnx")
-        ours, theirs = _weights_alone(a.tensors, b.tensors) if is_exported else (a.tensors, b.tensors)
+        if is_exported := b.model.name.lower().endswith(".onnx"):
+            ours, theirs = _weights_alone(ours, theirs)
         rows, renamings, causes = diff_tensors(
             ours,
             theirs,
@@ -170,23 +171,24 @@ class ModelComparison:
             track=lambda names, total: self.progress.track(names, "tensors", total),
         )
         if not any(row.status not in ("added", "removed") for row in rows):
-            names = f"'{a.side.model.name}' and '{b.side.model.name}'"
+            names = f"'{a.model.name}' and '{b.model.name}'"
             message = f"{names} have no tensor in common, by name or by value: there is nothing to compare"
-            words = self.invoked.argv
-            if a.side.model.source == b.side.model.source == "file":
-                checkpoints = ("-c", a.side.model.name, "--b-checkpoint", b.side.model.name)
-                words = ("diff", "NET_A", "NET_B", *checkpoints)
-            hint = shlex.join(("modelscope", *words, "IMAGE"))
-            raise CannotRunError(message, f"{hint}   compares their outputs")
+            nets = "..."
+            if a.model.source == b.model.source == "file":
+                nets = shlex.join(("NET_A", "NET_B", "-c", a.model.name, "--b-checkpoint", b.model.name))
+            raise CannotRunError(message, f"modelscope diff {nets} IMAGE   compares their outputs")
         every = {name for row in rows for name in (row.name, row.b_name) if name}
         kept = select_names(every, as_tuple(layer))
         left_out = select_names(every, as_tuple(exclude)) if exclude else set()
         rows = tuple(row for row in rows if {row.name, row.b_name} & kept and row.name not in left_out)
         if not causes and any(row.status not in ("same", "renamed", "folded") for row in rows):
             causes = tuple(relations(rows, ours, theirs))
+        n_operators, difference = compare_operators([Path(side.model.name) for side in (a, b)])
+        if difference is not None:
+            causes = (Cause("operator", None, difference, ""), *causes)
         return DiffRecord(
-            run=self._header(a.side, None, (*a.warnings, *b.warnings)),
-            b=b.side,
+            run=self._header(a, None, (*a_warnings, *b_warnings)),
+            b=b,
             mode=None,
             tolerance=tolerance,
             tolerance_reason=reason,
@@ -195,6 +197,7 @@ class ModelComparison:
             renamings=renamings,
             tensors=rows,
             causes=causes[:_MOST_CAUSES],
+            operators=n_operators,
         )
 
     def run(
@@ -207,18 +210,16 @@ class ModelComparison:
         if program is not None:
             options = {"--b-mode": modes[1] if modes[1] == "train" else None}
             refuse_given(options, f"needs layers, and B ('{loaded[1].info.name}') is run as a whole", "")
-        inputs = open_shared(_as_b_takes(python_inputs, loaded[1]), loaded[0], self.progress)
-        side_a, side_b = (
-            Side(label, model, is_training=mode == "train", seed=seed, program=program)
-            for label, model, mode, seed, program in zip(
-                "AB", loaded, modes, self.seeds, (None, program), strict=True
-            )
-        )
+        # Each side converts the input
+        plain = replace(loaded[0], device=torch.device("cpu"), dtype=torch.float32)
+        inputs = open_for(_as_b_takes(python_inputs, loaded[1]), plain, self.progress)
+        side_a = Side("A", loaded[0], is_training=modes[0] == "train", seed=self.seeds[0])
+        side_b = Side("B", loaded[1], is_training=modes[1] == "train", seed=self.seeds[1], program=program)
         first = first_of(inputs, loaded[0]).args
         a, b = map(describe, loaded, self.seeds, modes)
         params = [{(name, one.shape) for name, one in model.module.named_parameters()} for model in loaded]
-        is_other = 10 * len(params[0] & params[1]) < 6 * max(map(len, params))
-        is_other &= program is None and not layer and not exclude
+        n_alike, n_most = len(params[0] & params[1]), max(map(len, params))
+        is_other = 10 * n_alike < 6 * n_most and not (program or layer or exclude)
         shapes = [Counter(one.shape for one in model.module.parameters()) for model in loaded]
         is_renamed = is_other and 10 * (shapes[0] & shapes[1]).total() >= 9 * max(map(Counter.total, shapes))
         if is_renamed:
@@ -227,7 +228,7 @@ class ModelComparison:
         is_whole_only = is_other and not is_renamed
         are_quantised = any(is_quantised(model.module) for model in loaded)
         has_states = program is None and not (is_whole_only or are_quantised)
-        told, rounded = _of_states(*loaded) if has_states else ((), None)
+        told, rounded = _of_states(*loaded, sources=self.sources) if has_states else ((), None)
         tolerance, reason = choose_tolerance(
             self.tolerance,
             dtypes := [*(dtype_name(model.dtype) for model in loaded), *([rounded] if rounded else [])],
@@ -251,11 +252,10 @@ class ModelComparison:
         )
         if is_whole_only and diff.rows[0].status == "reshaped":
             _refuse_outputs(diff.rows[0], loaded[1], python_inputs.request.files)
-        values: dict[Key, Tensor] = {}
-        if program is not None and self.tolerance is None:
-            diff, values = _with_rounding(diff, side_a, side_b, first, tolerance)
+        is_judged = program is not None and self.tolerance is None
+        diff, values = _with_rounding(diff, side_a, side_b, first, tolerance) if is_judged else (diff, {})
         causes: tuple[Cause, ...] = ()  # differences from a requested mode or quantisation need none
-        is_meant = program is None and (is_other or a.mode != b.mode or are_quantised)
+        is_meant = program is None and (is_whole_only or a.mode != b.mode or are_quantised)
         if program is None and loaded[0].dtype != loaded[1].dtype and not is_meant:
             causes = tuple(precision_causes(side_a, side_b, diff.rows, first, tolerance))
         elif not is_meant:
@@ -271,7 +271,7 @@ class ModelComparison:
             causes = (*predictions.other_order(), *causes)
         rule = program.rule if program else LayersInOrder.rule if is_renamed else None
         if program and diff.matching and (n := diff.matching.by_value):
-            rule = f"shape and value, in execution order: B names no module ({n} layers)"
+            rule = f"shape and value, in execution order: B has no module names ({n} layers)"
         return DiffRecord(
             run=self._header(a, inputs.info, warnings),
             b=b,
@@ -314,7 +314,7 @@ def _with_rounding(
     own = within_rounding(a, changed, args) if changed else {}
     if not own or b.program is None or diff.matching is None:
         return diff, {}
-    values = {one.key: one.tensor.clone() for one in diff.matching.stream(b.program, b.place(args))}
+    values = {one.key: one.tensor.clone() for one in diff.matching.stream(b.program, b.place, args)}
     for key in alone_different(a, values, own.keys(), args, tolerance):
         del own[key]
 
@@ -357,13 +357,13 @@ def _with_own(diff: Activations, a: Side, b: Side, batch: Batch) -> tuple[LayerD
 
 def _of_rounding(rows: Sequence[LayerDifference], dtype: str, whole: float, of_one: float) -> Cause:
     """Return whether the rounding of each layer explains a difference that has no other cause."""
-    message = f"more than {dtype} explains (a relative L2 of {whole:.2g}, of one layer {of_one:.2g})"
+    message = f"more than rounding to {dtype} explains (relative L2 {whole:.2g}, {of_one:.2g} for one layer)"
     if max(row.own_l2 or 0.0 for row in rows) <= of_one:
-        message = f"each layer is within what {dtype} gives ({of_one:.2g}), but the model amplifies it"
+        message = f"each layer is within the rounding of {dtype} ({of_one:.2g}), but the model amplifies it"
     return Cause("rounding", None, message, "")
 
 
-def _of_states(*models: LoadedModel) -> tuple[tuple[Cause, ...], str | None]:
+def _of_states(*models: LoadedModel, sources: Sequence[Source]) -> tuple[tuple[Cause, ...], str | None]:
     """Return what became of the weights of A in B, and the dtype to which all of them are rounded there."""
     a, b = (
         {name: one for name, one in model.module.state_dict().items() if isinstance(one, Tensor)}
@@ -376,10 +376,13 @@ def _of_states(*models: LoadedModel) -> tuple[tuple[Cause, ...], str | None]:
     causes = tuple(relations(rows, a, b))[:_MOST_CAUSES]
     files = [one.info.weights.resolved for one in models]
     if causes and all(map(os.path.isfile, files)):
-        line = f"{shlex.join(('modelscope', 'diff', *files))}   compares every tensor"
+        keys = zip(("--key", "--b-key"), (getattr(one, "key", None) for one in sources), strict=True)
+        options = [word for name, key in keys if key for word in (name, key)]
+        line = f"{shlex.join(('modelscope', 'diff', *files, *options))}   compares every tensor"
         causes = (*causes[:-1], replace(causes[-1], hint=causes[-1].hint or line))
-    text = rounding_of(changed, a, b) or ""
-    return causes, text.removesuffix(" in B") if text.endswith(" in B") else None
+    rounded = roundings_of(changed, a, b)
+    kinds = {rounded.get(row.name, "").partition("rounded to ")[2] for row in changed}
+    return causes, next((one for one in HALF if kinds == {f"{one} in B"}), None)
 
 
 def _size(module: nn.Module) -> tuple[int, int]:
@@ -409,13 +412,18 @@ def diff_tensors(
     pairs, renamings = pair_names(a, b)
     folds = [*find_folds(a, b, pairs)]
     folded = {row.name: row for found in folds for row in _rows_of_fold(found, a, b, tolerance)}
+    for x, ours, y, theirs, text in find_codes(a, b, pairs):
+        row = replace(_compare(x, ours, y, theirs, tolerance), matched=text)
+        status = row.status if tolerance and row.status in ("same", "renamed") else "retyped"
+        folded[x] = replace(row, status=status, dtype=dtype_name(a[x].dtype), b_dtype=dtype_name(b[y].dtype))
     # Of layers that both sides have, and one of them with a bias
     biases = {f"{layer_of(one)}.bias" for pair in pairs.items() for one in pair if one.endswith(".weight")}
     pairs = {name: other for name, other in pairs.items() if name not in folded}
-    paired = {*pairs.values(), *(name for found in folds for name in (found.b_weight, found.b_bias))}
     rest = {name: one for name, one in a.items() if name not in pairs and name not in folded}
     once = by_value(b) if is_exported and rest else {}  # an exporter stores tensors of equal values once
+    once |= by_value({name: one.T for name, one in b.items() if one.ndim == 2}) if once else {}
     shared = {name: once[key][0] for key, names in by_value(rest).items() if key in once for name in names}
+    paired = {*pairs.values(), *shared.values(), *(row.b_name or row.name for row in folded.values())}
 
     def of_one(name: str, status: str, ours: Tensor | None, theirs: Tensor | None) -> TensorDifference:
         tensor, note = ours if theirs is None else theirs, None
@@ -423,7 +431,7 @@ def diff_tensors(
             note = "all zeros, the same as no bias"
             status = "folded" if is_exported else status
         if name in shared and theirs is None:
-            note, status = f"the same as {shared[name]}, which B stores only once", "folded"
+            note, status = f"the same as {shared[name]}, which B stores once, or transposed", "folded"
         return TensorDifference(name=name, status=status, matched=note, **traits(ours, theirs))
 
     rows = [
@@ -462,18 +470,22 @@ def _compare(name: str, a: Tensor, b_name: str, b: Tensor, tolerance: float) -> 
     row = TensorDifference(
         name=name, status="reshaped", b_name=b_name if b_name != name else None, **traits(a, b)
     )
+    codes = next((y.dtype for x, y in ((a, b), (b, a)) if y.dtype in CODES and x.dtype not in CODES), None)
+    as_codes = replace(row, status="retyped", problem=f"{dtype_name(codes)} codes without a scale that fits")
     if a.shape != b.shape:
-        return row
+        return as_codes if codes else row
     try:
         distance = to_distance(sum_up(a, b))
     except (TypeError, RuntimeError) as error:
         refuse_failed_device(error)
         # A tensor that cannot be compared is reported in its row and does not end the run.
-        return dataclasses.replace(row, status="changed", problem=in_one_line(error, 200))
+        return replace(row, status="changed", problem=in_one_line(error, 200))
+    if codes and distance.rel_l2 > FAR:
+        return as_codes
     if a.dtype != b.dtype and (not tolerance or distance.exceeds(tolerance)):
         status = "retyped"
     elif distance.exceeds(tolerance):
         status = "changed"
     else:
         status = "same" if b_name == name else "renamed"
-    return dataclasses.replace(row, status=status, **distance.figures())
+    return replace(row, status=status, **distance.figures())

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, NoReturn, Unpack
+from typing import Any, Unpack
 
 from modelscope_cli.analysis.comparison.request import (
     BSettings,
@@ -24,7 +24,7 @@ from modelscope_cli.models.request import Model, ModelRequest, as_request
 from modelscope_cli.records.diff import DiffRecord
 from modelscope_cli.records.keywords import MODES, Keywords, spelled_out
 from modelscope_cli.records.naming import LAST_SEED
-from modelscope_cli.records.progress import SILENT, Progress, tell_more
+from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.reading import is_result
 from modelscope_cli.records.refusals import check_range, check_word
 from modelscope_cli.records.run import Record, invocation
@@ -51,11 +51,11 @@ def diff(
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
 ) -> DiffRecord:
-    """Compare two checkpoints, two models, or one under two settings: the weights, or with an input every layer.
+    """Compare two checkpoints, two models, or one under two settings: their weights or, with an input, every layer.
 
     Args:
         a, b: names, files or modules of yours; as b also an ONNX file, a torch.export program, or in Python an
-            `ExportedProgram`. Two results of one command (in Python records, else
+            `ExportedProgram`. Two results of the same command (in Python records, else
             documents, pages or folders) are compared number by number. Without b, B is a under the settings of
             b_... . If both are the same module, B is a copy. Two modules may not share layers in a run. A
             checkpoint is loaded into a copy of the module it is compared with.
@@ -91,15 +91,17 @@ def diff(
         from modelscope_cli.analysis.comparison.results import compare_results
 
         if not all(are_results):
-            _refuse_one_result(a if are_results[0] else b, b if are_results[0] else a)
+            result, other = (a, b) if are_results[0] else (b, a)
+            model = shlex.quote(other) if isinstance(other, str) else "NAME"
+            message = f"'{result}' is a saved result, but the other side is not: there is nothing to compare"
+            raise UsageError(
+                message, f"modelscope stats {model} -o other.json   saves a result to compare it with"
+            )
         is_request = isinstance(inputs, InputRequest)
         given = (inputs.files or inputs.shapes or inputs.named) if is_request else inputs
-        options: dict[str, object] = {
-            "--layer": layer,
-            "--exclude": exclude,
-            "--mode": None if mode == "auto" else mode,
-        }
-        options |= {"--model": model, **of_b.typed(), "inputs": None if given is None else given or None}
+        asked = None if mode == "auto" else mode
+        options = {"--layer": layer, "--exclude": exclude, "--mode": asked, "--model": model, **of_b.typed()}
+        options["inputs"] = None if given is None else given or None
         refuse_given(options, "needs models to run, but these are saved results", "")
         return compare_results(a, b, tolerance, invoked)
     files = _files(inputs)
@@ -117,7 +119,8 @@ def diff(
     given = [(a, b), (b, a), *((file and str(file), a) for file in (settings.checkpoint, checkpoint))]
     for side, other in given if is_run else ():
         if isinstance(side, str):
-            refuse_script(side, str(settings.checkpoint or (other if isinstance(other, str) else side)))
+            known = str(settings.checkpoint or other or side)
+            refuse_script(side, known if known != side else None)
     sources = _sources(a, b, settings, of_b, model, keywords, is_run=is_run)
     check_pictures(file for file in files or () if file != "-")
 
@@ -138,9 +141,6 @@ def diff(
             python_inputs, request=replace(python_inputs.request, is_strict=settings.strict is True)
         )
         return comparison.run(python_inputs, modes, layer, exclude)
-    preparation = inputs if isinstance(inputs, InputRequest) else to_inputs(None, keywords).request
-    for option in (*preparation.size_options(), *preparation.value_options()):
-        tell_more(comparison.progress, f"{option} has no effect: there is no input, so weights are compared")
     return comparison.of_weights(layer, exclude)
 
 
@@ -183,9 +183,7 @@ def _sources(
         if names[1].is_left_out and of_b == BSettings():
             message = f"there is nothing to compare '{a}' with"
             if holds_weights(a):
-                hint = (
-                    f"modelscope weights {shlex.quote(a)}   lists it alone; else give another checkpoint as B"
-                )
+                hint = f"modelscope weights {shlex.quote(a)}   lists it; to compare, give another checkpoint as B"
             else:
                 hint = "--b-dtype bfloat16   or another setting, or another model or checkpoint as B"
             raise UsageError(message, hint)
@@ -197,12 +195,3 @@ def _sources(
     if not any(isinstance(source, ModelRequest) for source in sources):
         refuse_idle(keywords)
     return sources
-
-
-def _refuse_one_result(result: Any, other: Any) -> NoReturn:
-    """Refuse a result and something that is not one, such as a model that would have to run first."""
-    model = shlex.quote(other) if isinstance(other, str) else "NAME"
-    message, hint = f"'{result}' is a saved result, but the other side is not", f"modelscope stats {model}"
-    if other is None:
-        message, hint = f"there is nothing to compare '{result}' with", "modelscope stats NAME"
-    raise UsageError(message, f"{hint} -o other.json   makes one to compare it with")

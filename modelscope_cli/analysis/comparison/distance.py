@@ -61,6 +61,8 @@ def plain_values(tensor: Tensor) -> Tensor:
         tensor = tensor.dequantize()
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
+    if tensor.is_floating_point() and tensor.itemsize == 1:  # which torch compares with no other dtype
+        tensor = tensor.float()
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 

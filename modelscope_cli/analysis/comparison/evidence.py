@@ -3,7 +3,6 @@
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +44,7 @@ class Divergence:
     place: int
     a_out: Tensor | None
     b_in: tuple[Tensor, ...]  # those that enter it in B alone
-    b_out: Tensor | None
+    b_outs: tuple[Tensor, ...]  # what leaves it, one value or none
     # The outputs of the calls before it in A, by label, the latest last.
     before: tuple[tuple[str, str, Tensor], ...]
     is_first: bool  # no layer with a value in B runs before it, also none that `--layer` leaves out
@@ -56,10 +55,6 @@ class Divergence:
     between: tuple[Tensor, ...] = ()  # values of B from those that are as in A to those that enter the layer
     numbers: tuple[float, ...] = ()  # arguments of the nodes of the layer, and of those between
     weights: frozenset[str] = frozenset()  # names of the tensors stored in B that the nodes of the layer use
-
-    @property
-    def b_outs(self) -> tuple[Tensor, ...]:
-        return () if self.b_out is None else (self.b_out,)
 
 
 class _Tap(Observer):
@@ -79,14 +74,8 @@ class _Tap(Observer):
         tensors = [tensor for _, tensor in tensors_in(output)]
         if tensors and (call.name, call.index) == self._last:
             self.leaving = tensors[0].detach().clone()
-        elif tensors and is_innermost and not self.entering:
+        elif tensors and is_innermost and not (self.entering and self._first[0]):
             self.before.append((call.label, call.type, tensors[0].detach().clone()))
-
-
-class OperatorObserver(Observer):
-    """Sees the layers of a run, and by `mode` its operators."""
-
-    mode: AbstractContextManager[Any]
 
 
 def gathered(
@@ -97,12 +86,12 @@ def gathered(
     untested: frozenset[str],
     matching: Matching,
     args: Arguments,
-    observers: Sequence[OperatorObserver] = (),
+    observers: Sequence[Any] = (),
 ) -> Divergence:
     """Run both sides once and return what enters and leaves the first layer that diverges.
 
     Args:
-        observers: of A and of B, which see these runs too.
+        observers: of A and of B, which see these runs too, and by their `mode` the operators.
     """
     key = (first.name, first.call, first.output)
     names = [first.name]
@@ -136,7 +125,7 @@ def gathered(
         place=place,
         a_out=tap.leaving,
         b_in=b_in,
-        b_out=b_out,
+        b_outs=() if b_out is None else (b_out,),
         before=tuple(tap.before),
         is_first=all(label in untested for label, *_ in tap.before),
         is_last=is_last,
@@ -158,8 +147,7 @@ def _values_of(
     if out is None:
         return (), None, (), (), frozenset()
     by_name = {value.name: value for value in program.values}
-    initialisers = program.net.model.initialisers if isinstance(program, OnnxProgram) else ()
-    stored = {one.name for one in initialisers}
+    stored = {one.name for one in program.net.model.initialisers} if isinstance(program, OnnxProgram) else {}
     entering: dict[str, None] = {}
     waiting, inside, weights = [out], set[str](), set[str]()
     while waiting:
@@ -195,40 +183,31 @@ def _values_of(
 
 
 class Stored:
-    """The tensors of B by the names that A has for them, each read when it is asked for.
+    """The tensors of an ONNX file by the names that A has for them, each read when it is asked for.
 
     Args:
         used: names in B of those that the nodes of a layer use.
     """
 
-    def __init__(self, a: Side, b: Side, used: Set[str] = frozenset()) -> None:
-        self._tensors: dict[str, Tensor | TensorEntry] = {}
-        self._used = used
-        if isinstance(b.program, OnnxProgram):
-            names = LayerNames(a.loaded.module)
-            for entry in b.program.net.model.initialisers:
-                layer, dot, own = entry.name.rpartition(".")
-                if entry.special is None:
-                    self._tensors[f"{names.resolve(layer)}{dot}{own}"] = entry
-        else:
-            state = b.loaded.module.state_dict()
-            self._tensors |= {key: one for key, one in state.items() if isinstance(one, Tensor)}
+    def __init__(self, a: Side, program: OnnxProgram, used: Set[str] = frozenset()) -> None:
+        self.program, self._used, self._entries = program, used, dict[str, TensorEntry]()
+        names = LayerNames(a.loaded.module)
+        for entry in program.net.model.initialisers:
+            layer, dot, own = entry.name.rpartition(".")
+            if entry.special is None:
+                self._entries[f"{names.resolve(layer)}{dot}{own}"] = entry
 
     def get(self, name: str) -> Tensor | None:
-        """Return the tensor, on the CPU; None where B has none of this name."""
-        one = self._tensors.get(name)
-        if isinstance(one, TensorEntry):
-            return read_values(one)
-        return None if one is None else one.detach().cpu()
+        """Return the tensor; None where B has none of this name."""
+        return read_values(self._entries[name]) if name in self._entries else None
 
     def of_shape(self, shape: tuple[int, ...]) -> Iterator[tuple[bool, Tensor]]:
         """Yield tensors of a shape, up to axes of size 1, or transposed; before each, whether the layer uses it."""
         bare = [size for size in shape if size != 1]
-        for name, one in self._tensors.items():
+        for one in self._entries.values():
             sizes = [size for size in one.shape if size != 1]
-            is_alike = sizes in (bare, bare[::-1]) if bare else tuple(one.shape) == shape
-            if is_alike and (found := self.get(name)) is not None:
-                yield (one.name if isinstance(one, TensorEntry) else name) in self._used, found
+            if sizes in (bare, bare[::-1]) if bare else tuple(one.shape) == shape:
+                yield one.name in self._used, read_values(one)
 
 
 def outputs_of(a: Side, b: Side, args: Arguments) -> tuple[Tensor, Tensor] | None:

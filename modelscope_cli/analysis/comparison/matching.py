@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -53,13 +53,15 @@ class Matching:
     remarks: dict[Key, str] = field(default_factory=dict)
     by_value: int = 0  # how many layers were matched by shape and value
 
-    def stream(self, program: Program, args: Arguments) -> Iterator[StreamedOutput]:
-        """Run B and yield its values under the names of A."""
+    def stream(
+        self, program: Program, place: Callable[[Arguments], Arguments], args: Arguments
+    ) -> Generator[StreamedOutput]:
+        """Run B and yield its values under the names of A; `place` moves the arguments to it."""
         keys: dict[str, list[Key]] = defaultdict(list)
         for key in self.calls:
             if key in self.values:
                 keys[self.values[key]].append(key)
-        for name, tensor in program.run(args, list(keys)):
+        for name, tensor in program.run(place(args), list(keys)):
             for key in keys[name]:
                 yield StreamedOutput(self.calls[key], key[2], tensor)
 
@@ -71,8 +73,7 @@ class LayerNames:
         self._model = model
         self._names = {id(module): name for name, module in model.named_modules()}
         parents = Counter(id(child) for module in model.modules() for child in module.children())
-        layers = dict(model.named_modules())
-        self._shared = {name: layer for name, layer in layers.items() if parents[id(layer)] > 1}
+        self._shared = {name: layer for name, layer in model.named_modules() if parents[id(layer)] > 1}
 
     def resolve(self, path: str) -> str:
         """Return the first name of the layer at a path, under which hooks find it; the path itself for none.
@@ -122,7 +123,7 @@ def match(
         _match_in_order(matching, layers, program, values)
     if not matching.values:
         message = "A and B have no layer and no output in common, by name, shape or value"
-        raise CannotRunError(message, "give what was exported from A")
+        raise CannotRunError(message, "give a model that was exported from A")
     _note_folding(matching, seen, program, values)
     return matching
 
@@ -207,9 +208,8 @@ def _match_scopes(
         if nearest is not None and (split is not None or one.distance(values[nearest]) < _ALIKE):
             matching.values[key] = nearest
         elif groups and split is None:
-            matching.remarks[key] = (
-                f"called {len(called[key[0]])} times, in B {len(groups)}: no matching value"
-            )
+            n = len(called[key[0]])
+            matching.remarks[key] = f"called {n} times in A, {len(groups)} in B: no matching value"
         else:
             matching.remarks[key] = "not in B by name" if not groups else "no matching value in B"
 
@@ -222,8 +222,7 @@ def _match_in_order(
     theirs = [value for value in program.values if value.name in values]
     twins = program.twins if isinstance(program, LayersInOrder) else {}
     taken = {*twins.values()}
-    best = torch.zeros(len(ours) + 1, len(theirs) + 1, dtype=torch.float64)
-    gains = torch.zeros(len(ours), len(theirs), dtype=torch.float64)
+    gains = [[0.0] * len(theirs) for _ in ours]
     for i, (key, one) in enumerate(ours):
         kind = matching.calls[key].type.lower()
         for j, value in enumerate(theirs):
@@ -232,16 +231,15 @@ def _match_in_order(
                 continue  # another layer has its weights
             if values[value.name].shape == one.shape:
                 is_kind = value.operator.lower() in kind or kind.startswith(value.operator.lower())
-                gains[i, j] = 1 + 10 * (one.distance(values[value.name]) < _ALIKE) + 0.5 * is_kind
-    gain_rows = gains.tolist()
-    rows = best.tolist()
-    for i, gained in enumerate(gain_rows):
+                gains[i][j] = 1 + 10 * (one.distance(values[value.name]) < _ALIKE) + 0.5 * is_kind
+    rows = [[0.0] * (len(theirs) + 1) for _ in range(len(ours) + 1)]
+    for i, gained in enumerate(gains):
         row, above = rows[i + 1], rows[i]
         for j, gain in enumerate(gained):
             row[j + 1] = max(above[j + 1], row[j], above[j] + gain if gain else 0.0)
     i, j = len(ours), len(theirs)
     while i and j:
-        if gain_rows[i - 1][j - 1] and rows[i][j] == rows[i - 1][j - 1] + gain_rows[i - 1][j - 1]:
+        if gains[i - 1][j - 1] and rows[i][j] == rows[i - 1][j - 1] + gains[i - 1][j - 1]:
             matching.values[ours[i - 1][0]] = theirs[j - 1].name
             matching.remarks[ours[i - 1][0]] = f"by shape and value: '{theirs[j - 1].name}'"
             matching.by_value += 1
@@ -261,7 +259,7 @@ def _why_not(twin: str | None, one: Seen, theirs: Sequence[Value], values: dict[
     shape = next((values[value.name].shape for value in own), None)
     if shape is None:
         return "B has no value of its shape in this position"
-    what = "runs at another place" if shape == one.shape else f"returns {'x'.join(map(str, shape))}"
+    what = "runs in a different place" if shape == one.shape else f"returns {'x'.join(map(str, shape))}"
     return f"'{twin}' of B has its weights, and {what}"
 
 
@@ -273,21 +271,23 @@ def _note_folding(
     keys = [key for key in matching.calls if key[0]]
     for key, following in itertools.pairwise(keys):
         norm = _norm_around(following, keys, matching) or following
-        if norm != following:
-            _note_inner_folding(matching, key, norm, seen, program, values)
-            continue
         kinds = matching.calls[key].type, matching.calls[norm].type
-        names = matching.values.get(key), matching.values.get(norm)
-        is_pair = kinds[0].startswith(("Conv", "Linear")) and "BatchNorm" in kinds[1]
-        name = names[0] or names[1]
-        if not is_pair or name is None or all(names) or operators.get(name) not in _FOLDING:
+        name, own = matching.values.get(key), matching.values.get(norm)
+        value = own or name
+        if value is None or not kinds[0].startswith(("Conv", "Linear")):
             continue
-        distances = seen[key].distance(values[name]), seen[norm].distance(values[name])
-        if names[0] and distances[0] < min(distances[1], _ALIKE):
+        nearest = _ALIKE
+        if norm != following:  # its own value is that of the layers in it
+            made = {one.operator for one in program.values if one.modules and one.modules[-1] == norm[0]}
+            is_folded = bool(made or name) and not made - {*_FOLDING} - MOVING
+        else:
+            is_folded = "BatchNorm" in kinds[1] and not (name and own) and operators.get(value) in _FOLDING
+            nearest = min(seen[norm].distance(values[value]), _ALIKE)
+        if not is_folded or (name and seen[key].distance(values[name]) < nearest):
             continue  # the norm is missing
-        matching.values[norm] = name
+        matching.values[norm] = value
         matching.values.pop(key, None)
-        by_value = matching.remarks.get(key if names[0] else norm) or ""
+        by_value = matching.remarks.get(norm if own else key, "") * (norm == following)
         matching.remarks[key] = f"folded into {norm[0]}"
         folded = f"with {key[0]} folded in"
         matching.remarks[norm] = f"{by_value}, {folded}" if by_value.startswith("by shape") else folded
@@ -298,21 +298,3 @@ def _norm_around(inner: Key, keys: Sequence[Key], matching: Matching) -> Key | N
     around = set(parents_of(inner[0]))
     later = keys[keys.index(inner) :]
     return next((key for key in later if key[0] in around and "Norm" in matching.calls[key].type), None)
-
-
-def _note_inner_folding(
-    matching: Matching, key: Key, norm: Key, seen: dict[Key, Seen], program: Program, values: dict[str, Seen]
-) -> None:
-    """Note that a layer is folded into a norm whose value is that of the layers in it."""
-    own = {one.operator for one in program.values if one.modules and one.modules[-1] == norm[0]}
-    name = matching.values.get(key)
-    value = matching.values.get(norm, name)
-    is_layer = matching.calls[key].type.startswith(("Conv", "Linear"))
-    if not is_layer or value is None or not (own or name) or own - {*_FOLDING} - MOVING:
-        return
-    if name is not None and seen[key].distance(values[name]) < _ALIKE:
-        return  # the norm is missing
-    matching.values[norm] = value
-    matching.values.pop(key, None)
-    matching.remarks[key] = f"folded into {norm[0]}"
-    matching.remarks[norm] = f"with {key[0]} folded in"

@@ -8,17 +8,17 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.activations import Side
 from modelscope_cli.analysis.comparison.distance import sum_up, to_distance
-from modelscope_cli.analysis.comparison.evidence import OperatorObserver, gathered
+from modelscope_cli.analysis.comparison.evidence import gathered
 from modelscope_cli.analysis.comparison.matching import Matching
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.hooks.session import Call
+from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.hooks.torch_private import operators_shown_to
 from modelscope_cli.records.diff import Cause, LayerDifference
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.run import Arguments
 
 
-class _Extremes(OperatorObserver):
+class _Extremes(Observer):
     """Keeps the largest finite value that operators return between two calls, and how many are infinite."""
 
     def __init__(self, start: LayerDifference | None, end: LayerDifference) -> None:
@@ -34,9 +34,8 @@ class _Extremes(OperatorObserver):
         if self._is_on and "empty" not in str(operator):  # which returns what the memory holds
             for one in (one.detach().abs() for _, one in tensors_in(result) if one.is_floating_point()):
                 self.infinite += int(one.isinf().sum())
-                self.largest = max(
-                    self.largest, one.nan_to_num(0.0, 0.0).max().item() if one.numel() else 0.0
-                )
+                largest = one.nan_to_num(0.0, 0.0).max().item() if one.numel() else 0.0
+                self.largest = max(self.largest, largest)
 
 
 def precision_causes(
@@ -62,7 +61,7 @@ def precision_causes(
         pairs = [sum_up(ours, one) for one in evidence.b_in if one.shape == ours.shape]
         if pairs and all(to_distance(sums).exceeds(least) for sums in pairs):
             place = f"between {start.label if start else 'the input'} and {where}"
-            message = f"the input of {where} already differs, so it arises {place}"
+            message = f"the input of {where} already differs, so the difference arises {place}"
             yield Cause("outside_layers", first.name, message, "look at what forward computes there")
     most, largest = torch.finfo(dtype).max, extremes.largest
     if largest > most and b_extremes.infinite > extremes.infinite:

@@ -11,7 +11,7 @@ from modelscope_cli.analysis.predictions.scores import same_best, top_guesses
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.files import FileList
 from modelscope_cli.inputs.truth import AUTO, class_folder, folders_of_classes, read_truth
-from modelscope_cli.records.diff import Cause, ChangedPrediction, DiffAccuracy
+from modelscope_cli.records.diff import Cause, ChangedPrediction, ClassAccuracy, DiffAccuracy
 from modelscope_cli.records.naming import some
 
 
@@ -36,24 +36,31 @@ class Predictions:
         self._right, self.n_images = (RightPredictions(), RightPredictions()), 0
         self.changed: list[ChangedPrediction] = []
         self._only_a = self._only_b = 0  # images of which only one is right
+        # Images by their class: all, those of which A is right, and B
+        self._by_class: tuple[Counter[int], ...] = Counter(), Counter(), Counter()
         self.ties = 0  # images of which several classes have the highest score of B
 
     def accuracy(self) -> DiffAccuracy | None:
         a, b = (right.share() for right in self._right)
         if a is None or b is None:
             return None
-        return DiffAccuracy(a, b, self._only_a, self._only_b, self._is_assumed)
+        every, ours, theirs = self._by_class
+        changed = [n for n in every if ours[n] != theirs[n]]
+        changed.sort(key=lambda n: (theirs[n] - ours[n]) / every[n])
+        labels = self._labels or ()
+        classes = tuple(ClassAccuracy(labels[n], every[n], ours[n], theirs[n]) for n in changed)
+        return DiffAccuracy(a, b, self._only_a, self._only_b, self._is_assumed, classes)
 
     def other_order(self) -> Iterator[Cause]:
         """Yield that B has the classes in another order, by name or as nine in ten of the predictions show."""
         if self._order:
-            yield Cause("class_names", None, "B has the classes in another order: compared by name", "")
+            yield Cause("class_names", None, "B has the classes in a different order: compared by name", "")
         best = {x: (y, n) for (x, y), n in reversed(self._pairs.most_common()) if n > 2}
         n, moved = sum(n for _, n in best.values()), [(x, y) for x, (y, _) in sorted(best.items()) if x != y]
         is_one_to_one = len({y for y, _ in best.values()}) == len(best) > 2
         if is_one_to_one and len(moved) > 1 and n >= 0.9 * self.n_images:
             which = some((f"class {x} of A is {y} in B" for x, y in moved), 4)
-            text = f"B's classes are probably in another order: for {n} of {self.n_images} images, {which}"
+            text = f"B probably has a different order of classes: for {n} of {self.n_images} images, {which}"
             yield Cause("class_order", None, text, "map the labels, or give B the head of A")
 
     def add(self, a: Tensor, b: Tensor, batch: Batch) -> None:
@@ -65,7 +72,9 @@ class Predictions:
         self._pairs.update(zip(*(one.argmax(1).tolist() for one in sides), strict=True))
         truth, is_same = self._truth(batch, a.shape[1]), same_best(a, b).cpu()
         ours, theirs = (right.add(one, truth) for right, one in zip(self._right, sides, strict=True))
-        if ours is not None and theirs is not None:
+        if truth is not None and ours is not None and theirs is not None:
+            for counts, some_of in zip(self._by_class, (truth, truth[ours], truth[theirs]), strict=True):
+                counts.update(some_of.tolist())
             self._only_a += int((ours & ~theirs & ~is_same).sum())
             self._only_b += int((theirs & ~ours & ~is_same).sum())
         self.ties += int(((sides[1] == sides[1].amax(1, keepdim=True)).sum(1) > 1).sum())

@@ -1,32 +1,40 @@
 """How two state dicts are related: whether they have other heads, and what became of the other weights."""
 
+import itertools
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.distance import plain_values
-from modelscope_cli.analysis.comparison.moved import RELATIONS, find_moved
+from modelscope_cli.analysis.comparison.moved import RELATIONS, find_moved, is_decoded
 from modelscope_cli.analysis.comparison.variants import coarse
 from modelscope_cli.records.diff import Cause, TensorDifference
 from modelscope_cli.records.naming import counted, dtype_name, layer_of, some
 
 # Weights trained from two starts have a cosine about 0, and after fine-tuning mostly one above 0.5.
 _RELATED = 0.3
+_SAME_ROW, _MOST_ROWS = 0.5, 4096  # cosine of a row that was moved and trained on; rows that are compared
 _WITHIN = "equal within the tolerance"
 _NOT_FINITE = "not compared, because of NaN or infinity"
-_CLOSE = "close to those of A: one is fine-tuned from the other, or both from one start (cosine at least {low:.4g})"
+_CLOSE = "close to those of A: fine-tuned from one another or the same weights (cosine at least {low:.4g})"
 _UNRELATED = "unrelated to those of A (cosine at most {high:.4g})"
 # Of weights that are A's but for some values: what became of these
+_MOVED_ROWS = "close to those of A with the rows in a different order"
 _ZEROED = "the same as in A with {share} of the values set to zero"
-_TURNED = "the same as in A with the other sign in {share} of the values"
+_TURNED = "the same as in A with the opposite sign in {share} of the values"
 _PARTLY = "the same as in A except for {share} of the values"
 _THE_SAME_ROUNDED = "the same, rounded to"
-_NAMED = _CLOSE, _UNRELATED, _ZEROED, _TURNED, _PARTLY
-_GRID = "the same as in A, rounded to a grid in B ({levels} distinct values"
-_N_AT_A_GLANCE = 512  # values that tell most weights that are not on a grid
+_NAMED = "not compared", _CLOSE, _UNRELATED, _MOVED_ROWS, _ZEROED, _TURNED, _PARTLY
+_FLOATS = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float32)
+_NAMES = ("float16", "bfloat16", "float8 (e4m3)", "float8 (e5m2)", "float32")
+_SIGNIFICANT = {"float8 (e5m2)": 8, "float8 (e4m3)": 16}  # numbers that its significant digits can be
+_GROUPS = (256, 128, 64, 32, 16)  # inputs that have a scale of their own
+_N_AT_A_GLANCE = 512  # values that tell most weights that are not rounded
 _ROUNDED = 2.0**-8  # relative L2 that rounding to bfloat16 stays below
 
 
@@ -34,10 +42,12 @@ def relations(
     rows: Sequence[TensorDifference], a: Mapping[str, Tensor], b: Mapping[str, Tensor]
 ) -> Iterator[Cause]:
     """Yield what is not finite, what differs by shape, then how far the other weights are those of A."""
+    a, b = ({x: y.dequantize() if y.is_quantized else y for x, y in one.items()} for one in (a, b))
     if bad := [row for row in rows if row.nonfinite and not row.matched]:
         yield _not_finite(bad, a, b)
     causes, places = find_moved(rows, a, b)
     yield from causes
+    rounded = roundings_of(rows, a, b)
     weights = [row for row in rows if _is_weight(row)]
     paired = [row for row in weights if row.shape and row.b_shape]
     removed, added = ([row for row in weights if row.status == status] for status in ("removed", "added"))
@@ -48,7 +58,7 @@ def relations(
     is_resized = bool(removed and added) and ends[0][1:] == ends[1][1:] and ends[0] != ends[1]
     is_other = max(len(removed), len(added)) > len(paired)
     if is_other or len(others) > 1:  # a wider layer gives the next one more input channels
-        message = f"of the weights, {len(paired)} are in both, {len(reshaped)} of them in another shape; "
+        message = f"of the weights, {len(paired)} are in both, {len(reshaped)} of them with another shape; "
         message += f"{len(removed)} only in A, {len(added)} only in B"
         yield Cause("architecture", None, message, "with images, diff compares their outputs")
     elif heads:
@@ -61,7 +71,7 @@ def relations(
     positions = [row for row in rows if row.status == "reshaped" and "pos" in row.name]
     for row in (*others, *positions) if not is_other and len(others) < 2 else ():
         sizes = ["x".join(map(str, shape)) for shape in (row.shape or (), row.b_shape or ())]
-        what = "another number of input channels" if row in others else "images or patches of another size"
+        what = f"a different {'number of input channels' if row in others else 'size of images or patches'}"
         yield Cause("input", layer_of(row.name), f"{row.name} is {sizes[0]} in A and {sizes[1]} in B", what)
     if rest := [row for row in paired if row not in reshaped]:
         alone = () if is_other else (removed, added)
@@ -70,14 +80,15 @@ def relations(
             for some_rows in (rest, rows)
         ]
         layer = next((one.pop() for one in layers if len(one) == 1), None)
-        yield Cause("backbone" if heads else "weights", layer, _kinship(rest, alone, rows, places, a, b), "")
-    status = {row.name: row.status for row in rows}
-    moved = [row for row in rows if row.name.endswith(".running_var") and row.status == "changed"]
+        kind, text = "backbone" if heads else "weights", _kinship(rest, alone, rows, places, rounded, a, b)
+        yield Cause(kind, layer, text, "")
+    status = {row.name: row.status if row.name not in rounded else "rounded" for row in rows}
+    moved = [row for row in rows if row.name.endswith(".running_var") and status[row.name] == "changed"]
     if frozen := [row for row in moved if status.get(f"{layer_of(row.name)}.weight") == "same"]:
         by = sorted(row.rel_l2 or 0.0 for row in frozen)
         moves = " to ".join(dict.fromkeys(f"{100 * one:.2g} %" for one in (by[0], by[-1])))
         message = f"weights equal, but running_var changed by {moves}: {_span(frozen)}"
-        yield Cause("norms", layer_of(frozen[0].name), message, "in train mode while frozen?")
+        yield Cause("norms", layer_of(frozen[0].name), message, "frozen norms may have been in train mode")
 
 
 def _not_finite(rows: Sequence[TensorDifference], a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Cause:
@@ -88,9 +99,10 @@ def _not_finite(rows: Sequence[TensorDifference], a: Mapping[str, Tensor], b: Ma
         values = [plain_values(tensors[name]) for name in names]
         n_nan = sum(int(one.isnan().sum()) for one in values)
         n_inf = sum(int((~one.isfinite()).sum()) for one in values) - n_nan
-        counts = " and ".join(f"{n:,} {what}" for n, what in ((n_nan, "NaN"), (n_inf, "infinite")) if n)
+        kinds = (n_nan, "NaN"), (n_inf, "infinite")
+        counts = " and ".join(counted(n, f"{what} value") for n, what in kinds if n)
         bad = some(name for name, one in zip(names, values, strict=True) if not one.isfinite().all())
-        texts.append(f"{side} has {counts} values in {bad}" if counts else f"{side} has none there")
+        texts.append(f"{side} has {counts} in {bad}" if counts else f"{side} has none there")
     texts.sort(key=lambda text: text.endswith("none there"))
     return Cause("not_finite", layer_of(rows[0].name), ", ".join(texts), "")
 
@@ -98,7 +110,8 @@ def _not_finite(rows: Sequence[TensorDifference], a: Mapping[str, Tensor], b: Ma
 def _is_weight(row: TensorDifference) -> bool:
     """Tell whether a tensor is a weight by its name, or without a layer, as in ONNX files, by its axes."""
     n_axes = len(row.shape or row.b_shape or ())
-    return n_axes > 1 and (row.name.endswith("weight") or (n_axes != 3 and not layer_of(row.name)))
+    is_named = row.name.endswith("weight") or is_decoded(row)
+    return n_axes > 1 and (is_named or (n_axes != 3 and not layer_of(row.name)))
 
 
 def _head(message: str, *rows: TensorDifference) -> Cause:
@@ -118,116 +131,201 @@ def _kinship(
     alone: Sequence[Sequence[TensorDifference]],
     rows: Sequence[TensorDifference],
     places: Mapping[str, str],
+    rounded: Mapping[str, str],
     a: Mapping[str, Tensor],
     b: Mapping[str, Tensor],
 ) -> str:
     """Return how many weights are equal, of one start, unrelated, and only in A or B."""
-    kept = [row for row in weights if not (row.name in places or row.nonfinite)]
-    changed = [row for row in kept if row.status in ("changed", "retyped")]
-    names, n = {row.name for row in weights} | {*places}, len(weights) + max(map(len, alone), default=0)
+    names, n = {row.name for row in weights}, len(weights) + max(map(len, alone), default=0)
+    names |= {*places, *rounded}
     rest = [row for row in rows if row.status in ("changed", "retyped") and row.name not in names]
     kinds = ("equal", _WITHIN, *RELATIONS.values(), _CLOSE, _UNRELATED)
     groups: dict[str, list[TensorDifference]] = {kind: [] for kind in kinds}
-    rounded = f"{_THE_SAME_ROUNDED} {to}" if (to := rounding_of(changed, a, b)) else ""
-    levels: list[int] = []
     for row in weights:
-        relation = rounded if rounded and row in changed else places.get(row.name) or _relation(row)
+        relation = rounded.get(row.name) or places.get(row.name) or _relation(row)
         if relation in (_CLOSE, _UNRELATED, _NOT_FINITE):
-            relation = _partly(row, a[row.name], b[row.b_name or row.name]) or relation
-        if relation == _CLOSE and (grid := _levels(a[row.name], b[row.b_name or row.name])):
-            levels.append(grid[0])
-            relation = f"{_GRID}{grid[1]})"
-        groups.setdefault(relation, []).append(row)
-    text = "; ".join(_counted(group, n, relation, levels) for relation, group in groups.items() if group)
+            pair = a[row.name], b[row.b_name or row.name]
+            found, n_changed = _partly(row, *pair)
+            order, cosine = _row_order(*pair) if found is None else (None, None)
+            own = replace(row, differing=n_changed, cosine=row.cosine if cosine is None else cosine)
+            groups.setdefault(found or order or relation, []).append(own)
+        else:
+            groups.setdefault(relation, []).append(row)
+    text = "; ".join(_counted(group, n, relation) for relation, group in groups.items() if group)
     for side, only in zip("AB", alone, strict=False):
         text += f"; {len(only)} only in {side}: {some(row.name for row in only)}" if only else ""
     counters = [(int(a[x]), int(b[x])) for x in a if x.endswith("num_batches_tracked") and x in b]
     n_batches = max(counters, default=(0, 0))
     if groups[_CLOSE] and any(n_batches):
-        text += "; the norms counted {:,} batches in A and {:,} in B".format(*n_batches)
+        text += "; the norms were updated by {:,} batches in A and {:,} in B".format(*n_batches)
     if len(groups[_CLOSE]) > 1:
         most = sorted(groups[_CLOSE], key=lambda row: -(row.rel_l2 or 0.0))[:3]
         text += f"; most {', '.join(f'{row.name} (relative L2 {row.rel_l2:.2g})' for row in most)}"
-    others = f", {counted(len(rest), 'other tensor')} changed: {_span(rest)}" if rest and not changed else ""
-    return text + others
+    if not (groups[_CLOSE] or groups[_UNRELATED]):
+        for relation in dict.fromkeys(one for one in rounded.values() if one not in groups):
+            named = [name for name, one in rounded.items() if one == relation]
+            also = f"{'is' if len(named) == 1 else 'are'} {relation}: {some(named, 2)}"
+            text += f"; {counted(len(named), 'other tensor')} {also}"
+        one = rest[0] if len(rest) == 1 and rest[0].max_abs is not None else None
+        of_one = one and f"{one.name} in {one.differing} of {one.numel} values, by up to {one.max_abs:.3g}"
+        text += f"; {counted(len(rest), 'other tensor')} changed: {of_one or _span(rest)}" if rest else ""
+    return text
 
 
-def _partly(row: TensorDifference, a: Tensor, b: Tensor) -> str | None:
-    """Return what became of some values of A; None where most are others. A part of one channel names that."""
-    a, b = plain_values(a).cpu().to(b.dtype), plain_values(b).cpu()
-    differ = a != b
-    if not differ.any():  # in this dtype
-        return None
-    if not b[differ].count_nonzero():
-        return _ZEROED + ", as of pruning" * (not (a[b != 0].abs() < a[differ].abs().amax()).any())
-    if 2 * (row.differing or 0) > (row.numel or 0):
-        return None
+def _partly(row: TensorDifference, a: Tensor, b: Tensor) -> tuple[str | None, int]:
+    """Return what became of some values of A, and of how many; None where most are others. A part of one channel
+    names that."""
+    a, b = plain_values(plain_values(a).cpu().to(b.dtype)), plain_values(b).cpu()
+    n_changed = int((differ := a != b).sum())
+    if not n_changed:  # in this dtype
+        return None, 0
     channels = differ.flatten(1).any(1).nonzero().flatten().tolist()
     where = f", all in output channel {channels[0]}" * (len(channels) == 1)
-    return (_TURNED if torch.equal(a[differ], -b[differ]) else _PARTLY) + where
+    if not b[differ].count_nonzero():
+        if len(channels) < len(b) and not b[channels].count_nonzero():
+            named = f"output channel{'s' * (len(channels) > 1)} {some(map(str, channels), 8)}"
+            return f"{_ZEROED}, all of {named}", n_changed
+        return _ZEROED + ", as of pruning" * (not (a[b != 0].abs() < a[differ].abs().amax()).any()), n_changed
+    if 2 * (row.differing or 0) > (row.numel or 0):
+        return None, n_changed
+    return (_TURNED if torch.equal(a[differ], -b[differ]) else _PARTLY) + where, n_changed
 
 
-def _levels(a: Tensor, b: Tensor) -> tuple[int, str] | None:
-    """Return how many values each part of `b` has if it is `a` rounded to few: it never falls where `a` rises."""
-    a, b = plain_values(a).cpu().flatten(1), plain_values(b).cpu().flatten(1)
-    parts = {b.numel(): "", b.shape[1]: " for each output channel"}
-    for size, part in (*parts.items(), *((n, f" for each {n} inputs") for n in (128, 64, 32))):
-        if size in parts or b.shape[1] % size == 0:
-            x, y = a.reshape(-1, size), b.reshape(-1, size)
-            glance = y[0, :_N_AT_A_GLANCE][x[0, :_N_AT_A_GLANCE].argsort()]
-            if bool((glance.diff() < 0).any()):
-                continue
-            ordered = y.gather(1, x.argsort(1))
-            steps = ordered.diff(dim=1)
-            n_levels = int((steps != 0).sum(1).max()) + 1
-            # A grid has few places, rounded floats have many
-            least = steps.where(steps > 0, math.inf).amin(1)
-            is_even = bool((ordered[:, -1] - ordered[:, 0] <= 256 * least).all())
-            n_equal = int(((steps == 0) & (ordered[:, 1:] != 0)).sum())  # beside zeros, as of pruning
-            if (
-                is_even
-                and 1 < n_levels <= 256
-                and 100 * n_equal > max(200, int(b.count_nonzero()))
-                and bool((steps >= 0).all())
-            ):
-                return n_levels, part
-    return None
+def _row_order(a: Tensor, b: Tensor) -> tuple[str | None, float | None]:
+    """Return that the rows of B are those of A in another order, up to small changes, and the least cosine."""
+    x, y = (nn.functional.normalize(plain_values(one).cpu().float().flatten(1)) for one in (a, b))
+    is_own = (x * y).sum(1) > _SAME_ROW
+    if is_own.all() or len(x) > _MOST_ROWS:
+        return None, None
+    cosines, order = (y @ x.T).max(1)
+    is_kept, least = order == torch.arange(len(x)), max(_SAME_ROW, 3 * x.shape[1] ** -0.5)
+    if not is_kept[is_own].all() or is_kept.all() or len(order.unique()) < len(x) or cosines.min() < least:
+        return None, None
+    listed = f" {order.tolist()}" * (len(x) <= 16)
+    return f"{_MOVED_ROWS}{listed} (cosine at least {{low:.4g}})", cosines.min().item()
 
 
-def rounding_of(
-    changed: Sequence[TensorDifference], a: Mapping[str, Tensor], b: Mapping[str, Tensor]
-) -> str | None:
-    """Return to which dtype and in which side changed tensors are rounded; folded ones are judged by distance."""
-    if not changed or any(row.rel_l2 is None or row.rel_l2 >= _ROUNDED for row in changed):
+def roundings_of(
+    rows: Iterable[TensorDifference], a: Mapping[str, Tensor], b: Mapping[str, Tensor]
+) -> dict[str, str]:
+    """Return to what changed tensors are rounded, and in which side, by name; to the same where they can be.
+
+    Those with a norm folded in are judged by distance.
+    """
+    found: dict[str, list[str]] = {}
+    changed = [
+        row
+        for row in rows
+        if row.status in ("changed", "retyped") and not (row.nonfinite or row.problem or is_decoded(row))
+    ]
+    for row in changed:
+        ours, theirs = a[row.name], b[row.b_name or row.name]
+        if not row.matched:
+            kinds = [f"{kind} in A" for kind in _roundings(theirs, ours, not row.differing)]
+            found[row.name] = kinds + [f"{kind} in B" for kind in _roundings(ours, theirs, not row.differing)]
+        elif (row.rel_l2 or 0.0) < _ROUNDED and (kind := coarse(theirs)):
+            found[row.name] = [f"{kind} in B"]
+    differing = [row.name for row in changed if row.differing]
+    if differing and not any(found.get(name) for name in differing):
+        return {}  # others are equal in both dtypes, such as zeros
+    counts = Counter(kind for kinds in found.values() for kind in kinds)
+    usual = {name: max(kinds, key=counts.__getitem__) for name, kinds in found.items() if kinds}
+    return {name: f"{_THE_SAME_ROUNDED} {kind}" for name, kind in usual.items()}
+
+
+def _roundings(a: Tensor, b: Tensor, is_equal: bool) -> list[str]:
+    """Return to what `a` is rounded in `b`: to dtypes, else to so many bits, in words; empty if to none.
+
+    Rounded to a dtype, each value is one of the dtype, and none of these is nearer to that of `a`. Else the scale
+    of the tensor, each channel or each group of inputs is not known: no value falls where `a` rises, each is the
+    level nearest to that of `a`, and these are few or as those of 8 bits. What is rounded may be `a` in bfloat16.
+    """
+    a, b = (plain_values(one).cpu() for one in (a, b))
+    if not (a.is_floating_point() and b.is_floating_point()):
+        return []
+    if is_equal:
+        return [dtype_name(b.dtype)] * (b.dtype != a.dtype and b.itemsize <= a.itemsize)
+    found = [name for name, dtype in zip(_NAMES, _FLOATS, strict=True) if _is_nearest(a, b, dtype)]
+    found = found or [*itertools.islice(_bits(a, b) if a.ndim > 1 else (), 1)]
+    is_constant = bool(found) and torch.equal(*b.float().aminmax())
+    return [] if is_constant else found  # ones, with which norms begin, are near to many values
+
+
+def _is_nearest(a: Tensor, b: Tensor, dtype: torch.dtype) -> bool:
+    for part in (slice(_N_AT_A_GLANCE), slice(None)):
+        x, y = a.reshape(-1)[part], b.reshape(-1)[part].double()
+        gap = (x.to(dtype).double() - x.double()).abs()
+        if not bool(((y.to(dtype).double() == y) & ((y - x.double()).abs() <= gap)).all()):
+            return False
+    return True
+
+
+def _bits(a: Tensor, b: Tensor) -> Iterator[str]:
+    rows = [one.reshape(len(one), -1) for one in (a, b)]
+    parts = [("", [one.reshape(1, -1) for one in (a, b)]), (" for each output channel", rows)]
+    parts.append((" for each part along axis 1", [one.transpose(0, 1) for one in (a, b)]))
+    groups = [n for n in _GROUPS if rows[0].shape[1] % n == 0 and a.numel() >= 16 * n]  # fewer fit by chance
+    parts += [(f" for each {n} inputs", [one.reshape(-1, n) for one in rows]) for n in groups]
+    for (part, (x, y)), dtype in itertools.product(parts, (a.dtype, torch.bfloat16)):
+        n = -(-_N_AT_A_GLANCE // x[:1].numel())
+        few, levels = (one[:n].flatten(1)[:, :_N_AT_A_GLANCE].double() for one in (x[:n].to(dtype), y))
+        least = min(levels.gather(1, few.argsort(1)).diff(dim=1).flatten().tolist(), default=1)
+        if least == 0 and (kind := _levels(x.to(dtype).flatten(1).double(), y.flatten(1))):
+            yield kind + part
+
+
+def _levels(a: Tensor, b: Tensor) -> str | None:
+    """Return what each row of `b` is rounded to, given by its levels; None if it is not."""
+    kinds = (one for one in (torch.bfloat16, torch.float16, b.dtype) if torch.equal(b.to(one).to(b.dtype), b))
+    limits, order, b = torch.finfo(next(kinds, b.dtype)), a.argsort(1), b.double()
+    a, b = a.gather(1, order), b.gather(1, order)
+    unsure = limits.eps / 2 * b.abs().clamp_min(limits.tiny)  # the rounding of the levels themselves
+    steps, middle, noise = b.diff(dim=1), (b[:, 1:] + b[:, :-1]) / 2, unsure[:, 1:] + unsure[:, :-1]
+    n_levels = int((steps != 0).sum(1).max()) + 1 if steps.numel() else 1
+    n_equal = int(((steps == 0) & (b[:, 1:] != 0)).sum())  # beside zeros, as of pruning
+    slack = noise + (0.5 if n_levels < 5 else 1e-3) * steps  # signs and zeros have any threshold
+    is_nearest = (steps > 0) & (a[:, :-1] <= middle + slack) & (a[:, 1:] >= middle - slack)
+    is_rare = 100 * n_equal <= max(200, int(b.count_nonzero()))
+    if n_levels < 2 or is_rare or not bool(((steps == 0) | is_nearest).all()):
         return None
-    ordered = sorted(changed, key=lambda row: -(row.numel or 0))
-    pairs = [(a[row.name], b[row.b_name or row.name], row.matched) for row in ordered]
-    for side, one in (("A", pairs[0][0]), ("B", pairs[0][1])):
-        kind = getattr(torch, coarse(one) or dtype_name(one.dtype))
-        if all(matched or torch.equal(x.to(kind), y.to(kind)) for x, y, matched in pairs):
-            return f"{dtype_name(kind)} in {side}"
+    if n_levels <= min(16, b.shape[1] // 2):
+        return f"at most {2 if n_levels < 5 else 4} bits"
+    least = (steps + noise).where(steps > 0, math.inf).amin(1)
+    if bool((b[:, -1] - b[:, 0] <= 256 * least).all()):
+        return "at most 8 bits"
+    top = b.abs().amax(1, keepdim=True)
+    for kind, n in _SIGNIFICANT.items():
+        # The digits of the largest level can be any
+        digits = (n * torch.frexp((b.abs() * m / top).nan_to_num())[0] for m in range(n // 2, n))
+        slack = 2 * n * (unsure / b.abs()).nan_to_num() + 1e-4
+        is_it = [((one - one.round()).abs() <= slack).all(1) for one in digits]
+        if n_levels > n and bool(torch.stack(is_it).any(0).all()):
+            return kind
     return None
 
 
 def _relation(row: TensorDifference) -> str:
     cosine = row.cosine or 0.0
     chance = 3 * math.prod(row.shape or ()) ** -0.5  # three standard deviations
+    if is_decoded(row) and not row.nonfinite:
+        text = f"{row.matched} (cosine at least {{low:.4g}})"
+        return f"{_THE_SAME_ROUNDED} {row.matched}" if ": within " in (row.matched or "") else text
     if row.status not in ("changed", "retyped"):
-        return _WITHIN if row.differing else "equal"
-    if row.nonfinite:
-        return _NOT_FINITE
+        folded = "as in A with a norm folded in" * bool(row.matched)
+        return folded or (_WITHIN if row.differing else "equal")
+    if row.nonfinite or row.problem:
+        return f"not compared: {row.problem}" if row.problem else _NOT_FINITE
     return _CLOSE if cosine > max(_RELATED, chance) else _UNRELATED
 
 
-def _counted(group: Sequence[TensorDifference], n: int, relation: str, levels: Sequence[int]) -> str:
+def _counted(group: Sequence[TensorDifference], n: int, relation: str) -> str:
     cosines = [row.cosine or 0.0 for row in group]
     which = f"all {n} weights" if len(group) == n > 1 else f"{len(group)} of {counted(n, 'weight')}"
-    is_single = len(group) == 1 and relation.startswith(_THE_SAME_ROUNDED)
-    is_named = len(group) < n and (is_single or relation.startswith(_NAMED))
+    is_exception = 2 * len(group) < n and relation.startswith(_THE_SAME_ROUNDED)
+    is_named = len(group) < n and (is_exception or relation.startswith(_NAMED))
     share = sum(row.differing or 0 for row in group) / max(sum(row.numel or 0 for row in group), 1)
     bounds = {"low": math.floor(min(cosines) * 1e4) / 1e4, "high": math.ceil(max(cosines) * 1e4) / 1e4}
-    ends = " to ".join(dict.fromkeys(map(str, (min(levels), max(levels))))) if levels else ""
-    text = relation.format(**bounds, levels=ends, share=f"{100 * share:.2g} %")
+    text = relation.format(**bounds, share=f"{100 * share:.2g} %")
     return f"{which} {'is' if len(group) == 1 else 'are'} {text}" + f": {_span(group)}" * is_named
 
 

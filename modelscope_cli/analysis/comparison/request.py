@@ -90,12 +90,15 @@ def read_names(a: str, b: str | None, model: str | None, *, is_run: bool) -> tup
     return named(texts[0]), replace(named(texts[1]), is_left_out=b is None)
 
 
-def refuse_script(text: str, other: str) -> None:
+def refuse_script(text: str, other: str | None) -> None:
     """Refuse TorchScript in a run: no hook reaches into it, and its weights in A's class do not run its code."""
     if is_script(text):
         message = f"'{text}' is TorchScript, whose layers cannot be compared: export the model as .pt2"
-        hint = shlex.join(("modelscope", "diff", other, text))
-        raise CannotRunError(message, f"{hint}   compares the weights alone, not what is computed with them")
+        hint = f"{shlex.join(('modelscope', 'weights', text))}   lists its tensors"
+        if other is not None:
+            words = shlex.join(("modelscope", "diff", other, text))
+            hint = f"{words}   compares the weights alone, not what is computed with them"
+        raise CannotRunError(message, hint)
 
 
 def holds_weights(text: str) -> bool:
@@ -106,7 +109,8 @@ def holds_weights(text: str) -> bool:
     if path.is_dir():
         holds_some = is_several(path) or any(is_checkpoint_name(file.name) for file in path.iterdir())
         return holds_some or is_model_file(text)
-    return is_checkpoint_name(path.name) or path.suffix.lower() == ".npz" or is_model_file(text)
+    is_known = is_checkpoint_name(path.name) or path.suffix.lower() == ".npz"
+    return is_known or is_model_file(text) or is_script(text)
 
 
 def is_input(text: str) -> bool:
@@ -130,7 +134,7 @@ def requests_of(
     exported = a_named.model or str(a_named.checkpoint)
     other = b_named.model or str(b_named.checkpoint)
     if is_onnx(exported) and (a_named.model is not None or not is_onnx(other)):
-        message = f"'{exported}' is an exported model: give it as B, and as A the model it came from"
+        message = f"'{exported}' is an exported model: give it as B, and the model it came from as A"
         words, swapped = invocation().argv or ("diff", exported, other), {exported: other, other: exported}
         words, note = tuple(swapped.get(word, word) for word in words), ""
         if is_onnx(other):  # neither can be A in a run
@@ -152,21 +156,18 @@ def requests_of(
     checkpoints = (a_named.checkpoint, b_named.checkpoint, settings.checkpoint, of_b.checkpoint)
     if not any((*checkpoints, *(is_checkpoint(one.model or "") for one in (a_named, b_named)))):
         refuse_given(keys, "needs a checkpoint, but none is given", "--checkpoint FILE")
-    a = _with_key(
-        replace(settings, model=base.model, checkpoint=base.checkpoint or settings.checkpoint), settings.key
-    )
-    a = check_request(a)
+    a = replace(settings, model=base.model, checkpoint=base.checkpoint or settings.checkpoint)
+    a = _with_key(a, settings.key)
     if b_named.model is None:
         return a, _file(b_named, of_b.key or settings.key)
     b = _with_key(_request_b(a, b_named, settings.checkpoint, of_b), of_b.key or settings.key)
-    b = check_request(b)
     return (a if a_named.model is not None else _file(a_named, settings.key)), b
 
 
 def _with_key(request: ModelRequest, key: str | None) -> ModelRequest:
-    """Set the key of a side that has a checkpoint; it may be meant for the other side alone."""
+    """Check a side, with the key if it has a checkpoint; a key may be meant for the other side alone."""
     has_checkpoint = request.checkpoint is not None or is_checkpoint(request.model)
-    return replace(request, key=key if has_checkpoint else None)
+    return check_request(replace(request, key=key if has_checkpoint else None))
 
 
 def _file(side: Named, key: str | None) -> WeightsFile:
@@ -219,15 +220,15 @@ def choose_tolerance(
     if tolerance is not None:
         return tolerance, "asked for"
     if is_quantised:
-        return QUANTISED, "for quantised models, 20 dB of signal to noise"
+        return QUANTISED, "for quantised models, a signal-to-noise ratio of 20 dB"
     if has_other_kernels and dtypes is not None:
         coarsest = max(dtypes, key=lambda dtype: OTHER_KERNELS.get(dtype, 0.0))
-        return OTHER_KERNELS.get(coarsest, 0.0), f"for {coarsest} by other kernels"
+        return OTHER_KERNELS.get(coarsest, 0.0), f"for {coarsest} with different kernels"
     if dtypes is None:
         return 0.0, "exact"
     coarsest = max(dtypes, key=lambda dtype: ROUNDING.get(dtype, 0.0))
     if coarsest in HALF:
-        return rounding_at(n_layers, coarsest), f"what {coarsest} gives after {n_layers} layers"
+        return rounding_at(n_layers, coarsest), f"rounding of {coarsest} after {n_layers} layers"
     return ROUNDING.get(coarsest, 0.0), f"assert_close's tolerance for {coarsest}"
 
 

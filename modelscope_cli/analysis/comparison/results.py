@@ -48,7 +48,7 @@ def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation
     ours, theirs = _result(a), _result(b)
     if ours.command != theirs.command:
         message = f"'{_name(a)}' is a result of {ours.command} and '{_name(b)}' of {theirs.command}"
-        raise UsageError(message, "give two results of one command")
+        raise UsageError(message, "give two results of the same command")
     rows = tuple(_differences(ours, theirs, tolerance))
     largest, reason = tolerance or 0.0, "given" if tolerance is not None else "saved results"
     if tolerance is None and isinstance(ours, StatsRecord) and ours.layers:
@@ -215,9 +215,9 @@ def _compared(a: WatchRecord, b: WatchRecord) -> Iterator[Cause]:
     else:
         gap, noise = ours.end - theirs.end, _SURE * math.hypot(ours.error, theirs.error)
         text = (
-            f"loss {ours.end:.4g} in A and {theirs.end:.4g} in B over the last steps, as one has no accuracy"
+            f"loss {ours.end:.4g} in A and {theirs.end:.4g} in B over the last steps (no accuracy to compare)"
         )
-    which = f"{'AB'[gap > 0]} is better" if abs(gap) > noise else "neither is better beyond chance"
+    which = f"{'AB'[gap > 0]} is better" if abs(gap) > noise else "neither is significantly better"
     yield Cause("outcome", None, f"{which}: {text}", "")
     values = [dict(zip(one.step, one.value, strict=True)) for one in losses]
     steps = [step for step, x in values[0].items() if x is not None and values[1].get(step) is not None]
@@ -232,8 +232,8 @@ def _compared(a: WatchRecord, b: WatchRecord) -> Iterator[Cause]:
     apart = [*takewhile(lambda one: abs(one[1] - one[2]) > noise, reversed(means))]
     if apart:
         step, x, y = apart[-1]
-        text += f", by more than their noise from step {max(step, first or 0)} on: there {x:.4g} in A, {y:.4g} in B"
-    text += ", but at the end not by more than their noise" * (first is not None and not apart)
+        text += f", by more than their noise from step {max(step, first or 0)} on (A {x:.4g}, B {y:.4g})"
+    text += ", but not by more than their noise at the end" * (first is not None and not apart)
     yield Cause("curves", None, text, "")
 
 

@@ -1,10 +1,9 @@
 """The two sides of `diff`: loaded, passed from Python or copied."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.programs import program_of
@@ -15,15 +14,13 @@ from modelscope_cli.analysis.comparison.request import (
     holds_weights,
     refuse_given,
 )
-from modelscope_cli.analysis.subject import describe_module, open_for
+from modelscope_cli.analysis.subject import describe_module
 from modelscope_cli.checkpoints.entries import in_order
 from modelscope_cli.checkpoints.tensors import read_checkpoint
 from modelscope_cli.devices import resolve_device
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import refuse_layouts
 from modelscope_cli.hooks.torch_private import is_compiled
-from modelscope_cli.inputs.batch import Inputs
-from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.architecture import Architecture, copied
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.exported import load_program, with_layers
@@ -52,7 +49,7 @@ def sources_handed_over(
         if side is not None and not isinstance(side, str) and not _is_handed(side):
             as_request(side, {})  # raises for anything but a model
     if isinstance(b, nn.Module) and is_compiled(b):
-        message = "B is under torch.compile, so its layers cannot be seen"
+        message = "B is compiled by torch.compile, so its layers are not visible"
         raise UsageError(message, "torch.testing.assert_close(b(x), a(x))   compares the outputs")
     is_named = isinstance(b, str) and not holds_weights(b)
     if not is_run and not is_named:
@@ -87,8 +84,7 @@ def sources_handed_over(
             for name in ("weights", "checkpoint", "key", "device", "dtype", "seed")
             if (value := getattr(side_settings, name)) is not None
         }
-        request: ModelRequest = replace(settings, **{**names, **chosen})
-        return check_request(request)
+        return check_request(replace(settings, **{**names, **chosen}))
 
     return source(a, BSettings()), source(b, of_b)
 
@@ -167,7 +163,7 @@ def load_both(a: Source, b: Source, progress: Progress) -> tuple[LoadedModel, Lo
             )
             raise CannotRunError(message, "give copy.deepcopy(...) of one of them")
         message = f"'{ours.info.name}' returns the same module each time, so A and B share their weights"
-        raise CannotRunError(message, "give a class or a factory, which makes a new one")
+        raise CannotRunError(message, "pass a class or a factory, which makes a new one")
     return ours, theirs
 
 
@@ -182,16 +178,7 @@ def _loaded(side: Source) -> LoadedModel:
     return load_model(replace(side, needs_weights=True))
 
 
-def open_shared(python_inputs: PythonInputs, a: LoadedModel, progress: Progress) -> Inputs:
-    """Open the input for A in float32 on the CPU; each side converts it."""
-    return open_for(python_inputs, replace(a, device=torch.device("cpu"), dtype=torch.float32), progress)
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    side: DiffSide
-    tensors: dict[str, Tensor]
-    warnings: tuple[Notice, ...] = ()
+Weights: TypeAlias = tuple[DiffSide, dict[str, Tensor], tuple[Notice, ...]]  # of a side, and warnings
 
 
 def open_weights(side: Source, seed: int, progress: Progress) -> Weights:
@@ -205,20 +192,27 @@ def open_weights(side: Source, seed: int, progress: Progress) -> Weights:
     tell(progress, loaded.notes, loaded.warnings)
     state = loaded.module.state_dict()
     tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
-    return Weights(describe(loaded, seed, None), tensors, loaded.warnings)
+    return describe(loaded, seed, None), tensors, loaded.warnings
 
 
 def _open_file(file: WeightsFile, progress: Progress) -> Weights:
     path = file.path
     checkpoint = read_checkpoint(path, file.key)
     tell(progress, checkpoint.notes, checkpoint.warnings)
-    state = checkpoint.state
+    state = _masked(checkpoint.state)
     if path.suffix.lower() == ".safetensors":  # which is not ordered
         state = {name: state[name] for name in sorted(state, key=in_order)}
     dtypes = {dtype_name(tensor.dtype) for tensor in state.values()}
     weights = WeightsInfo(str(path), path.name, "checkpoint", checkpoint.sha256)
     side = DiffSide(ModelInfo("file", str(path), "", weights), "cpu", ", ".join(sorted(dtypes)), 0, None)
-    return Weights(side, state, checkpoint.warnings)
+    return side, state, checkpoint.warnings
+
+
+def _masked(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights that `torch.nn.utils.prune` computes, in place of those before and their masks."""
+    names = {name[:-5] for name in state if name.endswith("_orig") and f"{name[:-5]}_mask" in state}
+    pruned = {name: state[f"{name}_orig"] * state[f"{name}_mask"] for name in names}
+    return {name: one for name, one in state.items() if name[:-5] not in names} | pruned if names else state
 
 
 def describe(loaded: LoadedModel, seed: int, mode: str | None) -> DiffSide:

@@ -31,6 +31,7 @@ _VARIANTS: tuple[tuple[str, str, int, tuple[Any, ...] | None, str], ...] = (
     ("interpolate", "align_corners", 4, (True, False), "resize_mode"),
     ("interpolate", "antialias", 6, (True, False), "resize_mode"),
     ("pad", "mode", 2, ("constant", "reflect", "replicate", "circular"), "padding"),
+    *((f"conv{n}d", "padding_mode", -1, ("reflect", "replicate", "circular"), "padding") for n in (1, 2, 3)),
     ("gelu", "approximate", -1, ("none", "tanh"), "attribute"),
     ("leaky_relu", "negative_slope", 1, None, "attribute"),
     ("hardtanh", "max_val", 2, None, "attribute"),
@@ -40,6 +41,14 @@ _VARIANTS: tuple[tuple[str, str, int, tuple[Any, ...] | None, str], ...] = (
     ("avg_pool2d", "ceil_mode", 4, (True, False), "attribute"),
     ("max_pool2d", "ceil_mode", 5, (True, False), "attribute"),
 )
+# What an export adds to the output, or leaves out: functions of it and an axis.
+_ENDINGS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "softmax": torch.softmax,
+    "log_softmax": torch.log_softmax,
+    "sigmoid": lambda values, axis: values.sigmoid(),
+    "normalize": lambda values, axis: torch.nn.functional.normalize(values, dim=axis),
+    "argmax": torch.argmax,
+}
 
 
 @dataclass
@@ -56,19 +65,26 @@ class Changed(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "").partition(".")[0]  # of `batch_norm.default` in a program
         if self.is_on:
-            self.called.add(getattr(func, "__name__", ""))
-        if not self.is_on or getattr(func, "__name__", "") != self.function:
+            self.called.add(name)
+        if not self.is_on or name != self.function:
             return func(*args, **kwargs)
         is_placed = 0 <= self.place < len(args)
         ours = args[self.place] if is_placed else kwargs.get(self.argument)
         if self.function in _SUMS and not (isinstance(ours, float) and 0 < ours < _LARGEST_EPSILON):
             return func(*args, **kwargs)
-        self.seen.append(ours)
-        if is_placed:
+        if self.argument == "padding_mode":
+            if len(args) < 5 or isinstance(args[4], str) or not any(args[4]):
+                return func(*args, **kwargs)
+            sides = [n for size in reversed(args[4]) for n in (size, size)]
+            padded = torch.nn.functional.pad(args[0], sides, mode=self.value)
+            args, ours = (padded, *args[1:4], 0, *args[5:]), "zeros"
+        elif is_placed:
             args = (*args[: self.place], self.value, *args[self.place + 1 :])
         else:
             kwargs[self.argument] = self.value
+        self.seen.append(ours)
         if self.argument == "mode" and self.value in ("nearest", "nearest-exact"):
             kwargs["align_corners"] = None
         return func(*args, **kwargs)
@@ -98,6 +114,18 @@ def explains(found: Tensor | None, a: Tensor | None, b: Sequence[Tensor], tolera
         return False
     distance = min(apart(found, one) for one in b)
     return distance <= max(tolerance, 1e-6) and distance < 0.1 * min(apart(a, one) for one in b)
+
+
+def find_ending(a: Tensor | None, b: Tensor | None, tolerance: float) -> str | None:
+    """Return the function of which `b` is the value at `a`; None for none, or where any input would give `b`."""
+    if a is None or b is None or a.ndim < 2 or not a.is_floating_point():
+        return None
+    for name, function in _ENDINGS.items():
+        for axis in {1, a.ndim - 1}:
+            found, of_zeros = (function(one.float(), axis) for one in (a, torch.zeros_like(a)))
+            if explains(found, a, (b,), tolerance) and explains(found, of_zeros, (b,), tolerance):
+                return name
+    return None
 
 
 def find_change(
@@ -170,9 +198,8 @@ def of_input(a: Tensor, b: Tensor, given: Tensor) -> Cause | None:
     if a.ndim == 4 and b.shape == a.permute(0, 2, 3, 1).shape != a.shape:
         if apart(a.permute(0, 2, 3, 1), b) < _ALIKE:
             message = "the inputs already differ: B takes them with the channels last"
-            return Cause(
-                "axis_order", None, message, "give B images as N, H, W, C, or export with channels second"
-            )
+            hint = "give B images as N, H, W, C, or export with channels second"
+            return Cause("axis_order", None, message, hint)
         b = b.permute(0, 3, 1, 2)
     if a.ndim == 4 and b.shape == a.mT.shape and apart(a.mT, b) < _ALIKE < apart(a, b):
         message = "the inputs already differ: B swaps height and width"
@@ -180,9 +207,8 @@ def of_input(a: Tensor, b: Tensor, given: Tensor) -> Cause | None:
     if a.shape != b.shape or a.ndim < 3 or a[:, 0].numel() < _FEWEST:
         return None
     n = a.shape[1]
-    orders = (
-        list(itertools.permutations(range(n))) if n <= 4 else [tuple(range(n)), tuple(reversed(range(n)))]
-    )
+    every = itertools.permutations(range(n)) if n <= 4 else (range(n), reversed(range(n)))
+    orders = [*map(tuple[int, ...], every)]
     fits = [(order, *_fitted(a[:, list(order)], b)) for order in orders]
     order, scale, shift, residual = min(fits, key=lambda fit: fit[3])
     if residual > _ALIKE:
@@ -202,7 +228,7 @@ def of_input(a: Tensor, b: Tensor, given: Tensor) -> Cause | None:
     owns = [(side, _normalisation(given, one)) for side, one in zip("AB", (a, b), strict=True)]
     (first, ours), (second, theirs) = sorted(owns, key=lambda own: own[1] == "does not")
     if ours and theirs:
-        text = f"{first} normalises its input inside the model {ours}, {second} {theirs}"
+        text = f"{first} normalises its input inside the model {ours}, and {second} {theirs}"
     hint = "give both the same normalisation, inside or before them"
     return Cause("preprocessing", None, f"the inputs already differ: {text}", hint)
 

@@ -1,7 +1,7 @@
 """`check DIR`: the public function, which reads the images of one or two data sets once for the rules."""
 
+import math
 import os
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +10,7 @@ from functools import partial
 from itertools import islice
 from os import PathLike, fspath
 from pathlib import Path
+from statistics import median_low
 
 from modelscope_cli.analysis.dataset.look import ImageFacts, look_at
 from modelscope_cli.analysis.health.check import known_findings, several, write_baseline
@@ -17,15 +18,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.files import FileList, ListedImage, find_images, is_picture
 from modelscope_cli.inputs.image import UnreadableImage, UnreadableImages, strict_pillow
 from modelscope_cli.interrupts import deferred
-from modelscope_cli.records.check import (
-    BYTES,
-    PIXELS,
-    CheckRecord,
-    CopyGroup,
-    DatasetEvidence,
-    DatasetReport,
-    spread_of,
-)
+from modelscope_cli.records.check import CheckRecord, CopyGroup, DatasetEvidence, DatasetReport
 from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.findings import NOT_JUDGED, PASSED
 from modelscope_cli.records.keywords import spelled_out
@@ -39,6 +32,7 @@ from modelscope_cli.rules.settings import read_settings
 
 _MOST_THREADS = 4  # Pillow decodes without the GIL; more threads wait for the disk and for each other
 _WINDOW = 256  # images in flight
+_OTHER_ASPECT = 1.1  # ratio of two aspect ratios above which they are different
 _IMBALANCE = 10  # times as many images of the largest class as of the smallest, above which it is told
 
 
@@ -65,7 +59,6 @@ def examine_images(
     listed = _list(folders, against, progress)
     facts: list[ImageFacts] = []
     broken = UnreadableImages()
-    started = time.perf_counter()
     looks = progress.track(_looks(listed.files), "images", len(listed.files))
     with deferred() as is_interrupted:
         for number, look in enumerate(looks):
@@ -75,7 +68,6 @@ def examine_images(
             if is_interrupted():
                 break
     is_whole = len(facts) == len(listed.files)
-    speed = len(facts) / max(time.perf_counter() - started, 1e-9)
     good = [number for number, look in enumerate(facts) if not look.kind]
     n_first = listed.n_first
     copies = find_copies(facts)
@@ -87,7 +79,10 @@ def examine_images(
         side.update(dict.fromkeys(empty_folders(words) if side else (), 0))
     if not is_whole:
         classes[1].clear()  # a class may be among the images that were not read
-    group = partial(_group, facts, listed)
+    group = partial(_group, listed)
+    sizes = sorted((facts[n].size for n in good), key=math.prod)
+    aspects = [width / height for width, height in sizes]
+    usual = median_low(aspects or [1.0])
     report = DatasetReport(
         folders=tuple(folders),
         against=tuple(against),
@@ -97,9 +92,9 @@ def examine_images(
         identical=tuple(group(side) for pair in sides for side in pair if len(side) > 1),
         leaks=tuple(map(group, leaks)),
         conflicts=tuple(copy for copy in map(group, copies) if len(copy.labels) > 1),
-        width=spread_of(facts[n].width for n in good),
-        height=spread_of(facts[n].height for n in good),
-        images_per_second=round(speed, 1),
+        sizes=tuple(dict.fromkeys(sizes[:1] + sizes[-1:])),
+        other_aspect=sum(max(one / usual, usual / one) > _OTHER_ASPECT for one in aspects),
+        modes=dict(Counter(facts[n].mode for n in good).most_common()),
     )
     evidence = DatasetEvidence(
         report=report,
@@ -107,19 +102,18 @@ def examine_images(
         has_labels=any(classes),
         classes=classes,
         readable=(sum(n < n_first for n in good), sum(n >= n_first for n in good)),
+        one_colour=[listed.files[n].name for n in good if facts[n].is_one_colour],
     )
-    sizes = Counter(label for n in good if n < n_first and (label := labels[n])).most_common()
-    if sizes and sizes[0][1] > _IMBALANCE * sizes[-1][1]:
-        (most, n_most), (least, n_least) = sizes[0], sizes[-1]
+    by_class = Counter(label for n in good if n < n_first and (label := labels[n])).most_common()
+    if by_class and by_class[0][1] > _IMBALANCE * by_class[-1][1]:
+        (most, n_most), (least, n_least) = by_class[0], by_class[-1]
         progress.note(
             f"class sizes differ: '{most}' has {counted(n_most, 'readable image')}, '{least}' {n_least}"
         )
-    kinds = {"is_one_colour": "of one colour", "has_frames": "with several frames: the first is tested"}
     notices = []
-    for key, words in kinds.items():
-        if names := [listed.files[n].name for n, look in enumerate(facts) if getattr(look, key)]:
-            message = f"{counted(len(names), 'image')} {words}: {some(names, 3)}"
-            notices.append(Notice(key.partition("_")[2], message))
+    if names := [listed.files[n].name for n in good if facts[n].has_frames]:
+        words = "with several frames (only the first is tested)"
+        notices.append(Notice("frames", f"{counted(len(names), 'image')} {words}: {some(names, 3)}"))
     tell(progress, (), notices)
     if n_unread := len(listed.files) - len(facts):
         message = f"Ctrl-C: {n_unread:,} of {counted(len(listed.files), 'image')} were not tested"
@@ -168,11 +162,9 @@ def find_copies(facts: Sequence[ImageFacts]) -> list[list[int]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _group(facts: Sequence[ImageFacts], listed: _Listed, numbers: Sequence[int]) -> CopyGroup:
+def _group(listed: _Listed, numbers: Sequence[int]) -> CopyGroup:
     labels = dict.fromkeys(label for n in numbers if (label := listed.label(n)) is not None)
-    is_same_file = len({facts[n].file_sha256 for n in numbers}) == 1
-    names = tuple(listed.files[n].name for n in numbers)
-    return CopyGroup(BYTES if is_same_file else PIXELS, names, tuple(labels))
+    return CopyGroup(tuple(listed.files[n].name for n in numbers), tuple(labels))
 
 
 Folders = str | PathLike[str] | Sequence[str | PathLike[str]]
@@ -195,12 +187,13 @@ def check_images(
 ) -> CheckRecord:
     """Check a data set against rules, without a model: unreadable images, exact copies, leaks.
 
-    Every image is read and decoded once; its size and two hashes are kept.
+    Every image is read and decoded once; a hash of its pixels is kept.
 
     Args:
-        images: folders, globs or lists (`@files.txt`); of a folder with `train` and `val` inside, these two.
+        images: folders, globs or lists (`@files.txt`); `train` and `val` folders, given or inside one, are
+            compared.
         against: a second data set, which must not share images with the first.
-        select, ignore, set, fail_on, baseline, update_baseline: as of `check`, with the rules `MS8`.
+        select, ignore, set, fail_on, baseline, update_baseline: as in `check`, for the rules `MS8`.
 
     Raises:
         UsageError: a rule, a threshold or a glob that is not valid (exit 2 on the command line).
@@ -211,9 +204,10 @@ def check_images(
     if not folders:
         raise UsageError("there is no folder of images to check", "modelscope check IMAGES")
     progress = progress or SILENT
-    train, held_out = _sets_in(folders[0]) if len(folders) == 1 and not others else ([], [])
+    train, held_out = ([], []) if others else _sets_in(folders)
     if train:
-        progress.note(f"'{folders[0]}' contains data sets: {some(train)}, compared with {some(held_out)}")
+        where = f"'{folders[0]}' contains data sets: " if len(folders) == 1 else ""
+        progress.note(f"{where}{some(train)}, compared with {some(held_out)}")
         folders, others = tuple(train), tuple(held_out)
     kept = Path(baseline) if baseline is not None else None
     words = {"select": several(select), "ignore": several(ignore), "set_": several(set)}
@@ -261,13 +255,13 @@ def check_images(
     return record
 
 
-def _sets_in(folder: str) -> tuple[list[str], list[str]]:
-    """Return the data sets that a folder has inside, such as `train` and `val`: they are not classes."""
-    inside = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    train, held_out = (
-        [os.path.join(folder, name) for name in inside if name.lower() in names] for names in _SETS
-    )
-    return (train, held_out) if train and held_out else ([], [])
+def _sets_in(folders: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the training sets and the others, as their names tell, of these folders or inside the only one."""
+    inside = sorted(os.listdir(folders[0])) if os.path.isdir(folders[0]) else []
+    paths = [os.path.join(folders[0], name) for name in inside] if len(folders) == 1 else [*folders]
+    train, held_out = ([x for x in paths if Path(x).resolve().name.lower() in names] for names in _SETS)
+    is_whole = len(folders) == 1 or sorted(train + held_out) == sorted(folders)
+    return (train, held_out) if train and held_out and is_whole else ([], [])
 
 
 def _words(paths: Folders) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.files import ListedImage
-from modelscope_cli.inputs.image import OF_SEVERAL, UNREADABLE, UnreadableImageError, count_frames, decode
+from modelscope_cli.inputs.image import OF_SEVERAL, UNREADABLE, UnreadableImageError, decode, frames_and_mode
 from modelscope_cli.paths import refuse_endless
 
 
@@ -16,13 +16,11 @@ class ImageFacts:
     """The facts of one image; all but `kind` are valid only if it can be decoded."""
 
     kind: str = ""  # why it cannot be decoded, in the words of `inputs.image`; empty if it can
-    # width, height: in pixels, after EXIF rotation
-    width: int = 0
-    height: int = 0
-    file_sha256: bytes = b""
     pixels_sha256: bytes = b""  # of the decoded RGB pixels, with their width and height
     is_one_colour: bool = False
     has_frames: bool = False  # whether the file has several, of which the first is decoded
+    size: tuple[int, int] = (0, 0)  # width and height in pixels, after EXIF rotation
+    mode: str = ""  # Pillow's name of how the file stores a pixel, such as "L" for gray
 
 
 def look_at(file: ListedImage) -> ImageFacts:
@@ -40,7 +38,7 @@ def look_at(file: ListedImage) -> ImageFacts:
         return ImageFacts(UNREADABLE)
     pixels = hashlib.sha256(b"%d x %d\0" % image.size)
     pixels.update(image.tobytes())
-    digests = hashlib.sha256(content).digest(), pixels.digest()
     is_one_colour = all(low == high for low, high in cast("Any", image.getextrema()))
-    has_frames = file.name.lower().endswith(OF_SEVERAL) and count_frames(held) > 1
-    return ImageFacts("", *image.size, *digests, is_one_colour, has_frames)
+    n_frames, mode = frames_and_mode(held)
+    has_frames = n_frames > 1 and file.name.lower().endswith(OF_SEVERAL)
+    return ImageFacts("", pixels.digest(), is_one_colour, has_frames, image.size, mode)

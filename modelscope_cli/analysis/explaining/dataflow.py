@@ -138,8 +138,7 @@ class Cut(Dataflow):
 
     def seen(self) -> Tensor:
         if self.leaf is None:
-            message = (
-                f"the model takes a different path in each pass: it did not reach '{self._place.function}'"
-            )
+            missed = f"it did not reach '{self._place.function}'"
+            message = f"the model takes a different path in each pass: {missed}"
             raise CannotRunError(message, "--method integrated-gradients   needs no layer")
         return self.leaf

@@ -168,7 +168,7 @@ def explain(
 ) -> ExplainRecord:
     """Return which parts of an image are evidence for a class, by several methods, and how reliable each map is.
 
-    The layer is chosen by following one run back from the score. Over several images all numbers are means.
+    The layer is found by tracing one pass back from the score. Over several images, all numbers are means.
 
     Args:
         model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
@@ -348,7 +348,7 @@ def _asking(
                     if target.is_at_peak:
                         chooses = "--target CLASS chooses one where --output-kind reads classes"
                         subject.progress.note(
-                            f"{settled.note}; no class is chosen, so all of it is explained: {chooses}"
+                            f"{settled.note}; no class is chosen, so the whole output is explained: {chooses}"
                         )
                     elif n == first == 0 and settled.note is not None:
                         subject.progress.note(settled.note)
@@ -384,5 +384,5 @@ def _images(args: Arguments) -> Iterator[Tensor]:
     if not each or each[0].ndim != 4 or not each[0].is_floating_point():
         given = " and ".join(by(tensor.shape) for tensor in tensors)
         message = f"explain draws maps of single images, (N, C, H, W), but the input is {given}"
-        raise CannotRunError(message, "modelscope ablate ...   measures what each layer is worth")
+        raise CannotRunError(message, "modelscope ablate ...   measures the effect of each layer")
     return iter(each)

@@ -261,10 +261,8 @@ def _among(recorded: RecordedPass, through: set[int], end: int) -> Iterator[tupl
 def no_gradient(where: str, is_token_alone: bool = False) -> UnfitError:
     """Return the error for a layer whose gradient is zero everywhere."""
     if is_token_alone:
-        message = (
-            f"the gradient of the score is exactly zero at every patch token of '{where}': after it the "
-            f"score depends only on the class token"
-        )
+        message = f"the gradient of the score is exactly zero at every patch token of '{where}'"
+        message += ": after it the score depends only on the class token"
         return UnfitError(message, "leave out --layer   or name a layer before the last attention")
     message = f"the gradient of the score is exactly zero everywhere at '{where}': nothing to explain there"
     return ZeroGradientError(

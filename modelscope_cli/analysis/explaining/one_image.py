@@ -199,7 +199,7 @@ def _with_receipts(
     reasons = {"covering": unseen or faithfulness.unmade or "the map is flat or not finite"}
     reasons |= dict.fromkeys(("repeat", "image"), "the map to compare with is missing, flat or not finite")
     reasons["head"] = (
-        "the model with a random head has no map" if randomised else "no layer has parameters to shuffle"
+        "the model with a random head has no map" if randomised else "the score is the same for any weights"
     )
     receipts = {}
     for name, outcome in outcomes.items():

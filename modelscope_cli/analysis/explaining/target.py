@@ -28,7 +28,7 @@ class ClassTarget:
 
     @property
     def words(self) -> str:
-        return f"{self.index} ({self.label})" if self.label else str(self.index)
+        return (f"{self.index} ({self.label})" if self.label else str(self.index)) + self.reader.named
 
     def score(self, output: Any) -> Tensor:
         return self._logits(output)[:, self.index]
@@ -74,7 +74,8 @@ def choose_target(
     said, labels = settled.checked().main, reader.categories
     if not isinstance(said, ClassScores) or not aim.is_class:
         followed = answer.follow(aim, labels)
-        facts = (followed.words, followed.probability is not None, followed.is_at_peak, followed.name)
+        words, has_share = f"{followed.words}{reader.named}", followed.probability is not None
+        facts = (words, has_share, followed.is_at_peak, followed.name)
         return OtherTarget(reader, image, followed, *facts)
     index = (
         int(said.logits.argmax(1)) if aim.kind == PREDICTED else class_index(aim.name, said.n_classes, labels)

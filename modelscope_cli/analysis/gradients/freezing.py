@@ -58,14 +58,13 @@ def _parameters_under(model: nn.Module, option: str, patterns: Sequence[str]) ->
     return selected
 
 
-@contextmanager
-def backward_pass() -> Iterator[None]:
-    """Explain what a backward pass inside raises."""
+def run_backward(loss: Tensor) -> None:
+    """Differentiate `loss` into the `grad` of every parameter that is trained; explain what that raises."""
     try:
         with warnings.catch_warnings():
             # Fires for the first layer, as images need no gradient; the results are complete.
             warnings.filterwarnings("ignore", "Full backward hook is firing")
-            yield
+            loss.backward()
     except ModelscopeError:
         raise
     except Exception as error:
@@ -74,9 +73,3 @@ def backward_pass() -> Iterator[None]:
         if (failed := failed_device(error)) is not None:
             reason, hint = failed
         raise CannotRunError(f"backward raised {type(error).__name__}: {reason}", hint) from error
-
-
-def run_backward(loss: Tensor, *, retain_graph: bool = False) -> None:
-    """Differentiate `loss` into the `grad` of every parameter that is trained; raises as `backward_pass`."""
-    with backward_pass():
-        loss.backward(retain_graph=retain_graph)

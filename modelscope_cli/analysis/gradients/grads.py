@@ -95,7 +95,7 @@ def grads(
     if classes is not None:
         give_truth(subject, classes)
     elif is_auto:
-        find_truth(subject, "target: not the folders")
+        find_truth(subject, "target: not taken from the folders")
     selection = subject.select(layer, exclude)
     bound = subject.bind()
     gradients = GradientMeasurement(

@@ -16,9 +16,10 @@ from modelscope_cli.analysis.outputs.read import OutputReader, what_is_in
 from modelscope_cli.analysis.outputs.target_spec import TargetSpec, class_index, name_class
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.torch_private import graph_leaves
 from modelscope_cli.inputs import forward_signature as targets
 from modelscope_cli.models.importspec import import_object, user_code_failed
-from modelscope_cli.records.naming import with_article
+from modelscope_cli.records.naming import some, with_article
 
 # Weights of the auxiliary heads of torchvision's models in training: GoogLeNet, Szegedy et al. 2014, section 5;
 # Inception v3 and the segmentation models as in torchvision's training scripts.
@@ -127,15 +128,18 @@ class Criterion:
         return self._with_the_others(loss, outputs) if self._request.name == AUTO else loss
 
     def _with_the_others(self, loss: Loss, outputs: list[tuple[str, Tensor]]) -> Loss:
-        """Add the mean square errors of all other outputs, so that their parameters get gradients, too."""
-        used_ids = {id(tensor) for tensor in loss.outputs}
-        others = [tensor for _, tensor in outputs if id(tensor) not in used_ids and tensor.numel() > 0]
+        """Add the mean square errors of other outputs that parameters of their own lead to, for their gradients."""
+        reached = set(map(id, graph_leaves(loss.value)))
+        others = {
+            path: one for path, one in outputs if {*map(id, graph_leaves(one))} - reached and one.numel()
+        }
         if not others:
             return loss
-        value = torch.stack([loss.value, *(_error(tensor).to(loss.value) for tensor in others)]).sum()
-        n_others = f"{len(others)} other output" + ("s" if len(others) > 1 else "")
-        name = f"{loss.name} + mean square error of {n_others}"
-        return Loss(value, name, loss.target, (*loss.outputs, *others), loss.classes)
+        errors = [_error(tensor).to(loss.value) for tensor in others.values()]
+        named = some([f"'{path}'" for path in others])
+        name = f"{loss.name} + mean square error of {named} from random numbers"
+        value = torch.stack([loss.value, *errors]).sum()
+        return Loss(value, name, loss.target, (*loss.outputs, *others.values()), loss.classes)
 
     def _whole_output(self, outputs: list[tuple[str, Tensor]]) -> Loss | None:
         """Return the loss of outputs that are more than one tensor of scores; None for the others."""

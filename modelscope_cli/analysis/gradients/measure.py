@@ -33,7 +33,7 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.fetch import Deferred, joined, numbers
 from modelscope_cli.hooks.layers import refuse_layouts, without_gradient
 from modelscope_cli.hooks.selection import Selection
-from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention, Observer
+from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.loaded import LoadedModel
@@ -122,13 +122,21 @@ class GradientMeasurement:
             collector = ParameterGradients(model, request.clip)
             loss = None
             observers = [self._activations, self._batch_norms]
-            with self._session(observers, self._interventions) as session:
+            with HookSession(
+                model,
+                observers,
+                wanted=self._shown.wanted,
+                names=self._shown.names,
+                is_training=request.is_training,
+                with_gradients=True,
+                interventions=self._interventions,
+            ) as session:
                 for batch in track(batches, "gradients"):
                     waiting: list[Deferred[Any]] = [self._activations.settled(), *self._judged]
                     joined(waiting)()  # of the batch before; those of the last come with all else
                     self._judged.clear()
                     self._n_images.append(max(batch.n_images, 1))
-                    self._model.zero_grad(set_to_none=True)
+                    model.zero_grad(set_to_none=True)
                     loss = self._forward(session, batch)
                     for tensor in loss.outputs:
                         tensor.register_hook(self._see_start)
@@ -140,19 +148,6 @@ class GradientMeasurement:
                 orders = {name: call.order for name, call in session.first_calls.items()}
             assert loss is not None  # there is always a batch
             return self._conclude(collector, orders, loss)
-
-    def _session(
-        self, observers: Sequence[Observer], interventions: Sequence[Intervention] = ()
-    ) -> HookSession:
-        return HookSession(
-            self._model,
-            observers,
-            wanted=self._shown.wanted,
-            names=self._shown.names,
-            is_training=self._request.is_training,
-            with_gradients=True,
-            interventions=interventions,
-        )
 
     def _forward(self, session: HookSession, batch: Batch) -> Loss:
         args = batch.args
@@ -286,7 +281,7 @@ def _refuse(loaded: LoadedModel, was_trainable: list[bool]) -> None:
     if quantized is not None:
         is_ours = loaded.info.source == "zoo"
         other = "--weights none   or the model of the same name without quantized_"
-        raise CannotRunError(quantized, other if is_ours else "give the model before it is quantized")
+        raise CannotRunError(quantized, other if is_ours else "use the model from before quantization")
     if any(_flags(model)):
         return
     if any(was_trainable):
@@ -309,6 +304,6 @@ def _notices(loss: LossInfo, totals: GradTotals) -> tuple[Notice, ...]:
         message = f"the loss ({loss.value:.3g}) has a zero gradient everywhere{hint}"
         return (Notice("no_output_gradient", message),)
     if loss.name.startswith(_OF_CLASSES) and loss.value < _SURE:
-        message = f"the loss is {loss.value:.3g}, as the targets are predicted with a probability near 1: "
-        return (Notice("tiny_loss", f"{message}therefore all gradients are small{hint}"),)
+        message = f"the loss is {loss.value:.3g}, as the targets are predicted with a probability near 1, "
+        return (Notice("tiny_loss", f"{message}so all gradients are small{hint}"),)
     return ()

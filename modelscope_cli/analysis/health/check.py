@@ -59,7 +59,7 @@ def check(
 ) -> CheckRecord:
     """Check a model against rules; the result has `.passed` and `.assert_passed()`.
 
-    Only the keywords count: `pyproject.toml` is read by the command only.
+    Settings come from keywords; only the command reads `pyproject.toml`.
 
     Args:
         model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
@@ -69,7 +69,7 @@ def check(
         ignore: leave out these rules.
         set: set the threshold of a rule (repeatable); `modelscope check --list` lists them. In Python,
             `{"MS202": 0.5}` or `["MS202=0.5"]`.
-        fail_on: the lowest severity that makes the exit code 1: error or warning.
+        fail_on: the lowest severity that makes the exit code 1: error, warning or never.
         baseline: ignore the findings listed in this file, unless they got worse.
         update_baseline: write the current findings to that file, and ignore them.
         max_params: at most this many parameters, such as 25M.

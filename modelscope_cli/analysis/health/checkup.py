@@ -1,15 +1,14 @@
 """`check`: collect the evidence that the rules need, in as few passes as possible."""
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils.hooks import RemovableHandle
 
@@ -56,15 +55,15 @@ from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.architecture import seeded
 from modelscope_cli.models.loaded import LoadedModel
+from modelscope_cli.records.check import Accuracy
 from modelscope_cli.records.check_evidence import Backward, Evidence, Forward, Structure, TrainMode
 from modelscope_cli.records.grads import ParameterGradient
 from modelscope_cli.records.naming import layer_of
-from modelscope_cli.records.run import Args, Arguments, Kwargs
+from modelscope_cli.records.run import Args, Arguments, Kwargs, Share
 from modelscope_cli.records.stats import InputStats
+from modelscope_cli.source_location import place_of_caller
 
 _RANDOM = ("rand", "normal", "bernoulli", "multinomial", "dropout", "poisson", "exponential_", "uniform_")
-_OURS = Path(__file__).parents[2]
-_TORCH = Path(torch.__file__).parent
 
 
 class RandomDraws(TorchFunctionMode):
@@ -80,27 +79,15 @@ class RandomDraws(TorchFunctionMode):
             kwargs = kwargs or {}
             is_off = "dropout" in name and not (args[2:3] or (kwargs.get("training", True),))[0]
             if not is_off:
-                self.seen.setdefault(f"{resolve_name(func) or name}{_place()}")
+                place = place_of_caller()
+                self.seen.setdefault(f"{resolve_name(func) or name}{f' at {place}' if place else ''}")
         return func(*args, **(kwargs or {}))
-
-
-def _place() -> str:
-    """Return the calling line of the model: the nearest outside torch and this package."""
-    frame = sys._getframe(2)
-    while frame is not None:
-        file = Path(frame.f_code.co_filename)
-        if not (file.is_relative_to(_TORCH) or file.is_relative_to(_OURS)) and file.suffix == ".py":
-            return f" at {file.name}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
-    return ""
 
 
 # Below this an activation counts as near zero: rule MS205.
 NEAR_ZERO = 1e-6
 # An input above this root mean square is measured again at the first weights.
 _LARGE = 3.0
-_NOT_FINITE = "forward values are not finite"
-_ALL_NAN = "accuracy: not computed, as the scores of all images are NaN"
 
 Track = Callable[[Iterable[Any], str], Iterator[Any]]
 
@@ -147,12 +134,12 @@ class _Checkup:
         norms, parameters = batch_norm_states(self._model), norm_parameters(self._model)
         evidence = replace(evidence, batch_norms=norms, norms=parameters, missing=self._missing)
         if "inputs" in needs:
-            inputs = self._inputs()
+            inputs, n_flat = self._inputs()
             is_large = any((one.rms or 0.0) > _LARGE for one in inputs)
             first_rms = (
                 rms_at_first_weights(self._model, next(iter(self._batches)).args) if is_large else None
             )
-            evidence = replace(evidence, inputs=inputs, first_rms=first_rms)
+            evidence = replace(evidence, inputs=inputs, flat_images=n_flat, first_rms=first_rms)
         if "structure" in needs:
             evidence = replace(evidence, structure=self._structure())
         if "forward_bytes" in needs:
@@ -171,9 +158,9 @@ class _Checkup:
         with seeded(self._seed):
             forward = self._forward()
             evidence = replace(evidence, forward=forward, accuracy=self._right.accuracy(self._name))
-            self._missing |= {"accuracy": _ALL_NAN} if self._right.share() and self._right.is_nan else {}
+            self._missing.update(("accuracy", why) for why in self._right.unknown if self._right.share())
             if not forward.is_finite:
-                self._missing.update(dict.fromkeys(passes - {"forward"}, _NOT_FINITE))
+                self._missing.update(dict.fromkeys(passes - {"forward"}, "forward values are not finite"))
                 return evidence
             if "repeat_gap" in passes:
                 with self._missing_if_refused("repeat_gap"):
@@ -181,7 +168,7 @@ class _Checkup:
                     evidence = replace(evidence, repeat_gap=gap, draws=self._draws() if gap else ())
             if "train" in passes:
                 with self._missing_if_refused("train"):
-                    evidence = replace(evidence, train=self._train())
+                    evidence = replace(evidence, train=self._train(evidence.accuracy))
             zero_init = ScaledZeroInit(self._model)
             may_rescale = zero_init.can_rescale and not self._is_trained(evidence)
             if "backward" in passes or ("forward" in passes and may_rescale):
@@ -216,11 +203,15 @@ class _Checkup:
     def _arguments(self, batch: Batch, is_training: bool) -> Arguments:
         return training_args(self._model, self._loaded.family, batch.args) if is_training else batch.args
 
-    def _inputs(self) -> tuple[InputStats, ...]:
-        arguments: dict[str | int, ArgumentStats] = {}
+    def _inputs(self) -> tuple[tuple[InputStats, ...], int]:
+        """Return the statistics of every argument, and the number of images of one colour."""
+        arguments, n_flat = dict[str | int, ArgumentStats](), 0
         for batch in self._track(self._batches, "inputs"):
             merge_arguments(arguments, entered(batch.args)())
-        return tuple(map(to_input_row, arguments.values()))
+            for _, first in tensors_in(batch.args)[:1]:
+                if first.ndim == 4 and first.is_floating_point() and first[0, 0].numel() > 1:
+                    n_flat += int((first.amax((2, 3)) == first.amin((2, 3))).all(1).sum())
+        return tuple(map(to_input_row, arguments.values())), n_flat
 
     def _structure(self) -> Structure:
         batch = next(iter(self._batches))
@@ -315,7 +306,7 @@ class _Checkup:
             session.run(next(iter(self._batches)).args)
         return tuple(draws.seen)
 
-    def _train(self) -> TrainMode:
+    def _train(self, accuracy: Accuracy | None) -> TrainMode:
         eval_output, _ = self._twice
         batch_norms, right = BatchNormObserver(), RightPredictions()
         train_output: Tensor | None = None
@@ -325,10 +316,33 @@ class _Checkup:
                 output = session.run(self._arguments(batch, True))
                 train_output = self._main_double(output) if i == 0 else train_output
                 n_images += batch.n_images
-                main = self._main(output)
-                if main is not None and self._right.share() and self._row_of_scores(output, batch):
-                    right.add(main, batch.truth(main.shape[1]))
-        return TrainMode(batch_norms.rows()(), _gap(eval_output, train_output), n_images, right.share())
+                self._count(output, batch, right)
+        gap = _gap(eval_output, train_output)
+        found = TrainMode(batch_norms.rows()(), gap, n_images, right.share())
+        if not (accuracy and found.right and found.right.is_above(accuracy.right)):
+            return found
+        code = {module: name for name, module in self._model.named_modules() if _reads_training(module)}
+        return replace(
+            found,
+            norms_right=self._right_with(lambda module: isinstance(module, _NormBase)),
+            code_right=self._right_with(code.__contains__) if code else None,
+            code=tuple(f"{name or 'the model'} ({type(module).__name__})" for module, name in code.items()),
+        )
+
+    def _right_with(self, is_training: Callable[[nn.Module], bool]) -> Share | None:
+        """Return the share of right predictions with only some modules in train mode."""
+        right = RightPredictions()
+        with HookSession(self._model) as session:
+            for module in self._model.modules():
+                module.training = is_training(module)
+            for batch in self._track(self._batches, "train mode"):
+                self._count(session.run(batch.args), batch, right)
+        return right.share()
+
+    def _count(self, output: Any, batch: Batch, right: RightPredictions) -> None:
+        main = self._main(output)
+        if main is not None and self._right.share() and self._row_of_scores(output, batch):
+            right.add(main, batch.truth(main.shape[1]))
 
     def _backward(self, forward: Forward) -> Backward:
         # The score of the predicted class always has a gradient; a confident cross-entropy has none.
@@ -375,6 +389,14 @@ class Steady(Intervention):
 def _of_another_output(row: ParameterGradient, other: ParameterGradient | None) -> ParameterGradient:
     is_used = row.mark == "unused" and other is not None and other.mark != "unused"
     return replace(row, mark="") if is_used else row
+
+
+def _reads_training(module: nn.Module) -> bool:
+    """Tell whether the code of a class that is not torch's reads `self.training`."""
+    kind = type(module)
+    functions = (getattr(one, "__code__", None) for one in vars(kind).values())
+    is_torch = kind.__module__.startswith("torch.")
+    return not is_torch and any("training" in code.co_names for code in functions if code)
 
 
 def _gap(first: Tensor | None, second: Tensor | None) -> float | None:

@@ -120,7 +120,7 @@ def examine(
     )
     only_class = _only_class(inputs, subject.inputs.info.files, subject.loaded.categories)
     if unlabelled and evidence.is_real and evidence.forward is not None and evidence.forward.answers:
-        evidence.missing["accuracy"] = unlabelled[0]
+        evidence.missing.setdefault("accuracy", unlabelled[0])
     evidence = replace(evidence, only_class=only_class)
     subject.conclude()
     sources = Sources(subject.loaded.module)

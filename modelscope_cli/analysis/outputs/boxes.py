@@ -68,6 +68,9 @@ class Boxes(OutputPart):
     @property
     def words(self) -> str:
         n_boxes = sum(len(image.scores) for image in self.images)
+        if n_boxes == 0 and self.of_classes:
+            best = max(float(scores.max()) for scores in self.of_classes)
+            return f"no box: the best score is {best:.3g}, not above {_LEAST_SCORE}"
         return "no box" if n_boxes == 0 else f"{n_boxes} box" + ("es" if n_boxes > 1 else "")
 
     def __len__(self) -> int:
@@ -107,9 +110,8 @@ class Boxes(OutputPart):
         if not most:
             raise _no_box("", is_any_known=bool(self.of_classes))
         if number >= most:
-            message = (
-                f"'--target box:{number}': the model finds {most} boxes, numbered from 0, the best first"
-            )
+            found = f"the model finds {most} boxes, numbered from 0, best first"
+            message = f"'--target box:{number}': {found}"
             raise UsageError(message, f"--target box:{most - 1}")
         boxes = [_detached(one, number) for one in self.images]
         labels = tuple(int(one.labels) for one in boxes if one is not None)

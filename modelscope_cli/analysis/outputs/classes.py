@@ -56,12 +56,12 @@ class ClassScores(_Logits):
     def words(self) -> str:
         if self.n_classes == 1:
             return "the score of one class"
-        each = ", each independent by a sigmoid" if self.has_several else ""
+        each = ", each scored independently by a sigmoid" if self.has_several else ""
         return f"scores of {self.n_classes} classes{each}"
 
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
         if aim.kind not in (PREDICTED, "class"):
-            raise means_nothing(aim, self.words, "--target predicted   or a class index, or a label")
+            raise means_nothing(aim, self.words, "--target predicted   or a class index or label")
         targets = self.logits.detach().argmax(1)
         if aim.kind == "class":
             targets = torch.full_like(targets, class_index(aim.name, self.logits.shape[1], categories))

@@ -66,7 +66,7 @@ class ModelOutput:
         if self.why in (MAY_BE_NUMBERS, MAY_BE_LABELS):
             other = "labels if an image can have several"
         if self.why == MAY_BE_NUMBERS:
-            other = f"classes if they are, {other}, embedding if they are numbers"
+            other = f"classes if they are scores, {other}, embedding if they are numbers"
         reason = f" ({self.why}; --output-kind {other})" if self.why else ""
         return f"output: {taken}{self.main.words}{reason}"
 
@@ -80,7 +80,7 @@ class ModelOutput:
                 scores.follow(aim, categories)
                 if scores.kind == "classes":
                     return "--output-kind classes   reads each value as a class"
-                return "--output-kind segmentation   reads them as scores of classes for each pixel"
+                return "--output-kind segmentation   reads them as class scores for each pixel"
         return "--target predicted"
 
     def __len__(self) -> int:

@@ -78,6 +78,11 @@ class OutputReader:
         kind, _, output = loaded.output_kind.partition(":")
         return cls(loaded.family, loaded.categories, loaded.module, kind, output)
 
+    @property
+    def named(self) -> str:
+        """The requested tensor, behind what is read of it: ` of output 'damage'`; empty for a guess."""
+        return f" of output '{self.output}'" if self.output else ""
+
     def read(self, output: Any, args: Any, n_images: int | None = None) -> ModelOutput:
         """Interpret an output.
 

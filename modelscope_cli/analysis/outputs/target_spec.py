@@ -48,9 +48,7 @@ def parse_aim(target: str | SupportsIndex) -> TargetSpec:
         return TargetSpec(typed, "class", typed)
     if kind == "box":
         if not re.fullmatch(r"\d{1,9}", rest):
-            raise UsageError(
-                f"'--target {typed}': boxes are numbered from 0, the best first", "--target box:0"
-            )
+            raise UsageError(f"'--target {typed}': boxes are numbered from 0, best first", "--target box:0")
         return TargetSpec(typed, kind, number=int(rest))
     if not rest:
         raise UsageError(f"'--target {typed}' needs a class after the colon", "--target mask:0")

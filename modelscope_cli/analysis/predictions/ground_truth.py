@@ -31,8 +31,8 @@ from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.image import in_words
 from modelscope_cli.inputs.truth import GivenTruth, Words
 from modelscope_cli.records.naming import counted, some
-from modelscope_cli.records.predict import Share, TruthReport
-from modelscope_cli.records.run import BrokenKind, Notice
+from modelscope_cli.records.predict import TruthReport
+from modelscope_cli.records.run import BrokenKind, Notice, Share
 
 _MOST_NAMED = 10  # images in the record
 
@@ -88,10 +88,10 @@ class Evaluator:
             )
         are_shares = n > 1 and all(min(row) >= 0 and abs(sum(row) - 1) < 1e-3 for row in self._numbers)
         if are_shares and are_scores and not getattr(answer.main, "ending", ""):
-            message = f"{self.truth.name} has shares that sum to 1, which are not compared with logits"
+            message = f"{self.truth.name} has probabilities that sum to 1, but the model outputs logits"
             raise CannotRunError(message, "--output-kind embedding   if both are numbers")
         are_flags = n == 1 and {row[0] for row in self._numbers} <= {0.0, 1.0}
-        why = "the truth is numbers" if are_scores else ""
+        why = "the truth has numbers" if are_scores else ""
         why = "0 and 1 are read as numbers, or with --scores sigmoid as classes" if are_flags else why
         return replace(answer, main=Vectors(values), why=why)
 
@@ -128,9 +128,8 @@ class Evaluator:
         if self._sums is None:
             return None, []
         if not self._n_images:
-            message = (
-                f"the model's scores are NaN for {some(map(repr, self._not_numbers))}: nothing can be judged"
-            )
+            images = some(map(repr, self._not_numbers))
+            message = f"the model's scores are NaN for {images}: nothing can be judged"
             raise CannotRunError(message, "modelscope stats ...   shows where they begin")
         report, numbers = self._sums.report(self._n_images)
         if self._not_numbers:

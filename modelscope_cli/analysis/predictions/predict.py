@@ -15,16 +15,16 @@ from modelscope_cli.analysis.outputs.model_output import MAY_BE_LABELS, ModelOut
 from modelscope_cli.analysis.outputs.output_kinds import last_name
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.vectors import Vectors
-from modelscope_cli.analysis.predictions.folder_truth import tell_no_truth
+from modelscope_cli.analysis.predictions.folder_truth import EQUAL, Guessed, guessed_classes, tell_no_truth
 from modelscope_cli.analysis.predictions.ground_truth import Evaluator
 from modelscope_cli.analysis.predictions.metrics import EvaluatedBatch, pictures_of
 from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
 from modelscope_cli.analysis.predictions.scores import in_files, predictions_of
-from modelscope_cli.analysis.subject import Subject, best_classes
+from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
-from modelscope_cli.inputs.batch import Batch, Inputs, to_sheet
+from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.inputs.noise import IMAGES, texts_of
 from modelscope_cli.inputs.truth import AUTO, GivenTruth, read_truth
 from modelscope_cli.models.request import Model
@@ -32,6 +32,7 @@ from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords,
 from modelscope_cli.records.predict import DrawnMap, PredictedImages, Prediction, PredictRecord
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.refusals import check_range, check_word
+from modelscope_cli.records.run import UNDECIDED
 
 MOST_DRAWN = 16  # images whose maps are kept and drawn
 
@@ -64,9 +65,9 @@ def predict(
         threshold: with sigmoid, the score from which a class counts as predicted; 0.5 by default.
         truth: compare the predictions with the truth. folders: each folder has the name of a class, a label or an
             index; auto does so if all folders are labels. FILE: lines of image,class or JSON {image: class}; with
-            several labels image,class|class; of a regression image,number, with one column per output. In Python
-            also such a mapping, or a list in the order of the images: a label, in any case, an index, a list of
-            these for several labels, or numbers. The record then has no predictions, except with auto.
+            several labels image,class|class; for regression image,number, with one column per output. In Python
+            also a mapping, or a list in image order, of labels (in any case), indices, lists of these for several
+            labels, or numbers. The record then has no predictions, except with auto.
         hook: changes to values during the pass, in the syntax of `--hook`.
         each: called with the record of each batch as it is predicted. Without `out` the returned record then has no
             predictions, so that memory does not grow with the number of images.
@@ -131,16 +132,16 @@ def predict(
 
     settings = {"top": top, "scores": activation, "threshold": threshold}
     options = {**settings, "labels": names, "truth": judge.words_sha256() if judge is not None else None}
-    predictions, maps, best, degenerate = list[Prediction](), list[Tensor](), list[int](), Degenerate()
+    predictions, maps, guessed, degenerate = list[Prediction](), list[Tensor](), Guessed(), Degenerate()
     with (
         blocks.begin(subject, options, "--hook counts its changes over all batches" if hook else ""),
         HookSession(subject.loaded.module, interventions=interventions) as session,
     ):
         for part in blocks.over("images", see, Predicted):
             if not degenerate.codes:  # the first
-                _tell(part, subject, judge is None and given_truth is not None and given_truth.is_auto)
+                _tell(part, subject)
             degenerate += part.degenerate
-            best += best_classes(part.predictions)
+            guessed.update(guessed_classes(part.predictions))
             record = replace(record, output=part.output, classes=part.classes or len(categories or ()))
             record = replace(record, activation=part.activation, threshold=limits.get(part.activation))
             maps += part.maps[: MOST_DRAWN - len(maps)]
@@ -152,7 +153,7 @@ def predict(
                 predictions += part.predictions
     hooks = subject.conclude()
     subject.warn(judge.warnings() if judge is not None else ())
-    subject.tell_if_degenerate(degenerate, best)
+    _tell_of_all(subject, record, degenerate, guessed, has_truth=judge is not None or truth is None)
     report, worst = judge.report() if judge is not None else (None, [])
     return replace(record, run=subject.run(), predictions=tuple(predictions), hooks=hooks, truth=report).keep(
         PredictedImages(partial(_to_draw, subject.inputs, maps), partial(_worst_of, subject.inputs, worst))
@@ -189,10 +190,7 @@ def _to_draw(inputs: Inputs, maps: Sequence[Tensor]) -> tuple[DrawnMap, ...]:
         return ()
     pictures = pictures_of(inputs, range(len(maps)))
     names = [file.name for file in inputs.files] or [str(n) for n in range(len(maps))]
-    return tuple(
-        DrawnMap(names[n], pictures.get(n), one, to_sheet(one, 0) if one.ndim == 3 else one)
-        for n, one in enumerate(maps)
-    )
+    return tuple(DrawnMap(names[n], pictures.get(n), one) for n, one in enumerate(maps))
 
 
 def _worst_of(inputs: Inputs, numbers: Sequence[int]) -> tuple[Tensor, ...]:
@@ -200,13 +198,27 @@ def _worst_of(inputs: Inputs, numbers: Sequence[int]) -> tuple[Tensor, ...]:
     return tuple(pictures_of(inputs, numbers).values()) if numbers else ()
 
 
-def _tell(part: "Predicted", subject: Subject, is_accuracy_expected: bool) -> None:
-    """Report the size of the images, how the output was read, and what an accuracy of class folders lacks."""
+def _tell(part: "Predicted", subject: Subject) -> None:
+    """Report the size of the images, and how the output was read."""
     tell_of_size(subject)
     if part.note is not None:
-        subject.progress.note(part.note)
-    if is_accuracy_expected:
-        tell_no_truth(subject, part.classes, "accuracy: not computed")
+        # As torchvision's detection models call it
+        every = (getattr(one, "score_thresh", None) for one in subject.loaded.module.modules())
+        limit = next((one for one in every if isinstance(one, float)), None)
+        is_cut = part.note == "output: no box" and limit is not None
+        subject.progress.note(part.note + f" with a score above {limit}, its score_thresh" * is_cut)
+
+
+def _tell_of_all(
+    subject: Subject, record: PredictRecord, degenerate: Degenerate, guessed: Guessed, *, has_truth: bool
+) -> None:
+    """Report what an accuracy of class folders is or lacks, and scores that say nothing."""
+    if not has_truth:
+        is_equal = degenerate.told() == UNDECIDED
+        is_of_one = (record.output, record.activation) == ("classes", "softmax") and not is_equal
+        what = EQUAL if is_equal else "accuracy: not computed"
+        tell_no_truth(subject, record.classes, what, guessed=guessed if is_of_one else None)
+    subject.tell_if_degenerate(degenerate, [index for _, index in guessed.elements()])
 
 
 @dataclass(frozen=True, slots=True)

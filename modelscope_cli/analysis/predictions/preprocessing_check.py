@@ -26,6 +26,7 @@ from modelscope_cli.inputs.preprocess import Preprocessing, ProcessorPreset
 from modelscope_cli.inputs.preprocessing_choice import Varied, plain, plan_preprocessing, variations
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import Keywords, spelled_out
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.predict import DoctorRecord, Variation
 from modelscope_cli.records.progress import Progress
 
@@ -104,7 +105,7 @@ def doctor(
         model: a classifier: a name or file as on the command line, an `nn.Module`, or the result of `load`.
         inputs: paths or PIL images.
         labels: names of the classes, or a file of them, instead of those of the weights. If every image is in a
-            folder with the name of its class, the record has the accuracy, too.
+            folder with the name of its class, the record also has the accuracy.
 
     Raises:
         UsageError: a keyword that is not valid, or inputs that are not images (exit 2 on the command line).
@@ -145,9 +146,9 @@ def doctor(
 def tell_of_size(subject: Subject) -> None:
     """Report once that images get another size than the model was trained on, or are enlarged a lot, and the option
     that changes it."""
-    if subject.given.request.size is not None or (found := _own_size(subject)) is None:
+    if subject.given.request.size is not None or not (found := _own_sizes(subject)):
         return
-    factor, side, (width, height) = found
+    factor, side, (width, height) = median_low(found)
     trained, used = subject.loaded.image_size, _first_images(subject).shape[-1]
     if trained is not None and trained != used and _runs_on(subject, trained):
         subject.progress.note(
@@ -156,25 +157,27 @@ def tell_of_size(subject: Subject) -> None:
     elif factor > _LARGE:
         option = f"if the model was trained on that size, give --size {side}"
         advice = option if _runs_on(subject, side) else "the model does not run on that size"
-        subject.progress.note(
-            f"images of {width} x {height} pixels are enlarged {factor:.2g} times; {advice}"
-        )
+        subject.progress.note(f"images of {width} x {height} pixels are enlarged {factor:.2g}x; {advice}")
+    elif small := [one for one in found if one[0] > _LARGE]:
+        factor, _, (width, height) = max(small)
+        words = f"enlarged more than {_LARGE}x: {len(small)} of the first {counted(len(found), 'image')}"
+        subject.progress.note(f"{words}, one of {width} x {height} pixels {factor:.2g}x")
 
 
-def _own_size(subject: Subject) -> tuple[float, int, tuple[int, int]] | None:
-    """Return the enlargement, short side and size of the median image of the first batch; None if unknown."""
+def _own_sizes(subject: Subject) -> list[tuple[float, int, tuple[int, int]]]:
+    """Return the enlargement, short side and size of each image of the first batch; empty if unknown."""
     plan = subject.inputs.preprocessing
     if plan is None or subject.first.prepared is None:
-        return None
+        return []
     height, width = _first_images(subject).shape[-2:]
     found = []
     for number in subject.first.numbers:
         size = upright_size(subject.inputs.files[number])
         place = plan.placement(size, (height, width))
         if place is None:
-            return None
+            return []
         found.append((min(place.scale), min(size), size))
-    return median_low(found)
+    return found
 
 
 def _first_images(subject: Subject) -> Tensor:
@@ -193,7 +196,8 @@ def _runs_on(subject: Subject, side: int) -> bool:
 def _sizes(subject: Subject, meant: Preprocessing) -> Iterator[Varied]:
     """Yield the preprocessing of `--size` for the size that the checkpoint states, and for the images' own."""
     loaded, request = subject.loaded, subject.given.request
-    sides = {loaded.image_size: "trained on", (_own_size(subject) or (0, None))[1]: "of the images"}
+    own = _own_sizes(subject)
+    sides = {loaded.image_size: "trained on", median_low(own)[1] if own else None: "of the images"}
     used = _first_images(subject).shape[-1]
     for side, whose in sides.items():
         if side is not None and side <= _LARGE * used and _runs_on(subject, side):
@@ -215,7 +219,7 @@ def _open(subject: Subject) -> Preprocessing:
         what = f"a model of the family '{family.replace('_', ' ')}' is not a classifier of images"
         raise CannotRunError(what, "leave out --doctor")
     if configured_outputs(subject.loaded.module).has_no_classes:
-        message = "the model has no head: its outputs are features, not scores of classes"
+        message = "the model has no head: its outputs are features, not class scores"
         raise CannotRunError(message, "modelscope summary ...   shows its output")
     subject.open()
     if subject.inputs.preprocessing is None:

@@ -10,12 +10,11 @@ The p-th percentile is the smallest value that at least p % of the finite values
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Self
 
 import torch
 from torch import Tensor
-
-from modelscope_cli.records.stats import percent_of
 
 N_PATTERNS = 1 << 16
 _COUNTS = (torch.uint8, torch.int16, torch.int32, torch.int64)
@@ -125,7 +124,7 @@ def _count(patterns: Tensor) -> Tensor:
 def quantiles_of(keys: Iterable[str], counts: ValueCounts) -> dict[str, float]:
     """Return the quantiles of these names, such as `p50`; none of no values."""
     n = counts.total
-    ranks = {key: max(math.ceil(percent_of(key) * n / 100), 1) for key in keys if n}
+    ranks = {key: max(math.ceil(Fraction(key.removeprefix("p")) * n / 100), 1) for key in keys if n}
     return {key: _value(counts.holding(rank)) for key, rank in ranks.items()}
 
 

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from warnings import catch_warnings, filterwarnings
@@ -104,7 +104,6 @@ class Step:
     sizes: Mapping[str, int]
     saved_bytes: int
     peak: MemoryLevel
-    levels: tuple[MemoryLevel, ...]
     is_fake: bool
     device: str
     kernels: Mapping[str, int] | None  # of attention, by how often each is assumed; None if nothing is
@@ -119,15 +118,14 @@ class _StepObserver(Observer):
         self._begins: list[int] = []  # sequence numbers of autograd, and who was open from there
         self._owners: list[Owner] = []
         self.phase = "forward"
-        self.node: int | None = (
-            None  # the number of the node whose derivative is computed, if not by torch's engine
-        )
+        # The number of the node whose derivative is computed, if not by torch's engine
+        self.node: int | None = None
         self.blocks: list[_Block] = []
         self.operators: list[tuple[str, int]] = []
         self.saved: dict[Key, int] = defaultdict(int)
         self.saved_bytes = 0
-        self.levels: list[MemoryLevel] = []
-        self._of_peak = 0
+        self._level = MemoryLevel("forward", None, 0)  # of the last operator
+        self._peak = self._level
         self.moment_of_peak = 0
         self._alive: dict[int, _Block] = {}
         self._references: dict[int, weakref.ref[UntypedStorage]] = {}
@@ -154,13 +152,11 @@ class _StepObserver(Observer):
             self.follow(storage, "temporary", owner)
         self.operators.append((str(operator), self._total))
         layer = label(*owner[-1]) if owner else None
-        last = self.levels[-1] if self.levels else None
-        if last is None or (layer is not None and layer != last.layer) or self.phase != last.phase:
-            self.levels.append(MemoryLevel(self.phase, layer, self._total))
-        elif self._total > last.bytes:
-            self.levels[-1] = replace(last, bytes=self._total)
-        if self._total > self._of_peak:
-            self._of_peak, self.moment_of_peak = self._total, self._moment
+        if layer is None and self.phase == self._level.phase:
+            layer = self._level.layer  # operators between layers belong to the one before
+        self._level = MemoryLevel(self.phase, layer, self._total)
+        if self._total > self._peak.bytes:
+            self._peak, self.moment_of_peak = self._level, self._moment
 
     def follow(self, storage: UntypedStorage, kind: str, owner: Owner = ()) -> _Block:
         """Count a storage, once, until it is freed."""
@@ -230,10 +226,7 @@ class _StepObserver(Observer):
             kinds=kinds,
             sizes=sizes,
             saved_bytes=self.saved_bytes,
-            peak=max(
-                self.levels, key=lambda level: level.bytes, default=MemoryLevel(self.phase, None, self._total)
-            ),
-            levels=tuple(self.levels),
+            peak=self._peak if self.operators else MemoryLevel(self.phase, None, self._total),
             is_fake=is_fake,
             device=device,
             kernels=kernels,

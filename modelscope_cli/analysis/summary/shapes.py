@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from modelscope_cli.hooks.layers import list_layers, tensors_in
@@ -66,7 +66,7 @@ class _ShapeObserver(Observer):
         visit.outputs = shapes_of(output)
         names = tuple(path for path, _ in tensors_in(output))
         visit.names = names if any(re.search("[A-Za-z]", name) for name in names) else ()
-        visit.output_bytes = sum(tensor.numel() * tensor.element_size() for _, tensor in tensors_in(output))
+        visit.output_bytes = sum(tensor.nbytes for _, tensor in tensors_in(output))
         visit.is_innermost = is_innermost
         around = self._open[: call.depth]
         for part in parents_of(call.name):
@@ -124,10 +124,11 @@ class _OperatorCounter(FlopCounterMode):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(display=False)
-        operators, begin = torch.ops.aten, "_scaled_dot_product_"
-        formula = self.flop_registry[getattr(operators, f"{begin}flash_attention")]
-        known = (getattr(operators, f"{begin}{name}", None) for name in _ATTENTION)
-        own = {operator: formula for operator in known if operator is not None}
+        operators = torch.ops.aten
+        attention = self.flop_registry[operators._scaled_dot_product_flash_attention]
+        formulas = {f"_scaled_dot_product_{name}": attention for name in _ATTENTION}
+        formulas["mkldnn_rnn_layer"] = _lstm_flops
+        own = {getattr(operators, name): one for name, one in formulas.items() if hasattr(operators, name)}
         self.flop_registry = {**self.flop_registry, **own}
         self.mod_tracker = _NoTracker()  # type: ignore[assignment]
         self.use = TensorUse(model)
@@ -145,6 +146,11 @@ class _OperatorCounter(FlopCounterMode):
 
     def uncounted(self) -> tuple[str, ...]:
         return tuple(f"{name} x{count}" for name, count in self._others.most_common())
+
+
+def _lstm_flops(x: Tensor, weight: Tensor, recurrent: Tensor, *rest: Any, **named: Any) -> int:
+    """Return the operations of oneDNN's fused LSTM, one direction of one layer, for which torch has no formula."""
+    return 2 * x.shape[0] * x.shape[1] * (weight.numel() + recurrent.numel())
 
 
 class _NoTracker(nullcontext[None]):
@@ -231,20 +237,15 @@ def _kernel_size(module: nn.Module) -> Shape | None:
 def _totals(
     model: nn.Module, rows: list[LayerShape], visits: dict[str, list[_Visit]], flops: int
 ) -> SummaryTotals:
-    parameters, buffers = list(model.parameters()), list(model.buffers())
     all_visits = [visit for visits_of_layer in visits.values() for visit in visits_of_layer]
     return SummaryTotals(
         params=rows[0].params,
         trainable_params=rows[0].trainable_params,
-        param_bytes=_bytes(parameters),
-        buffer_bytes=_bytes(buffers),
+        param_bytes=sum(one.nbytes for one in model.parameters()),
+        buffer_bytes=sum(one.nbytes for one in model.buffers()),
         macs=flops // 2,
         flops=flops,
         activation_bytes=sum(visit.output_bytes for visit in all_visits if visit.is_innermost),
         layers=len({row.name for row in rows}),
         calls=len(all_visits),
     )
-
-
-def _bytes(tensors: list[Any]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -109,7 +109,7 @@ def summary(
         depth: show layers down to this nesting depth.
         freeze: count these layers' parameters as frozen.
         layer, exclude: which rows are kept; the totals are always of the whole model.
-        measure: what to measure of every call as well: `time`, `field`; the model then has values.
+        measure: what else to measure of every call: `time`, `field`; the model then runs with values.
         train: also simulate one training step and report its memory; the noise batch is then 2.
         optimizer: the optimizer of the step: sgd, momentum, nesterov, rmsprop, adagrad, adam, adamw. In
             Python also torch optimizers over the parameters of the model, one or several.
@@ -162,7 +162,7 @@ def summary(
             structure = replace(structure, layers=steps.rows(structure.layers))
             if limit is not None:
                 found = steps.fit(limit, structure.totals.macs)
-                savings = steps.savings(found.batch or found.smallest)
+                savings = steps.savings(training.batch) if training.batch > found.batch else ()
                 training = replace(training, fit=found, savings=savings)
     rows = _keep(loaded.module, structure.layers, as_tuple(layer), as_tuple(exclude), depth)
     tell(progress, opened.notes, loaded.warnings)

@@ -44,9 +44,8 @@ class TrainingSteps:
         self._ways: Sequence[str] = WAYS
         self.batch = count_images(args)
         self._steps: dict[int, Step] = {}
-        self._scratch: list[
-            dict[tuple[str, int], int]
-        ] = []  # bytes by operator, of a few images and of twice as many
+        # Bytes by operator, of a few images and of twice as many
+        self._scratch: list[dict[tuple[str, int], int]] = []
         self._few = 1
 
     def of(self, batch: int) -> Step:
@@ -93,7 +92,6 @@ class TrainingSteps:
             peak_bytes=step.peak.bytes,
             peak=step.peak,
             at_peak={kind: step.kinds[kind] for kind in _KINDS if step.kinds.get(kind)},
-            timeline=step.levels,
             is_fake=step.is_fake,
             device=step.device,
             assumed=_assumed(step, self._options),

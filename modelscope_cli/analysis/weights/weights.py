@@ -1,7 +1,5 @@
 """`weights`: describe a checkpoint, scan it for code, and convert it to safetensors."""
 
-import contextlib
-import gc
 import glob
 import re
 import shlex
@@ -90,9 +88,8 @@ def weights(
     patterns = (layer,) if isinstance(layer, str) else layer
     names = select_names((tensor.name for tensor in contents.tensors), patterns)
     tensors = tuple(tensor for tensor in contents.tensors if tensor.name in names)
-    with _collecting_later():
-        rows = describe_tensors(tensors)
-        totals = total_weights(contents, tensors, rows)
+    rows = describe_tensors(tensors)
+    totals = total_weights(tensors, rows)
     if stats:
         from modelscope_cli.analysis.weights.statistics import with_stats
 
@@ -110,7 +107,7 @@ def scan(
     allow: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> ScanRecord:
-    """Look for code in files, or in every file below a folder whatever it is called; nothing is run.
+    """Look for code in files, or in every file below a folder, whatever its name; nothing is run.
 
     Args:
         path: a file, a folder, a glob, or several of these.
@@ -143,30 +140,17 @@ def _files_at(top: Path) -> Iterator[Path]:
         yield from files_below(one) if one.is_dir() else [one]
 
 
-@contextlib.contextmanager
-def _collecting_later() -> Iterator[None]:
-    """Pause garbage collection, which would scan a million rows repeatedly while they are built."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
 def _read(path: Path, key: str | None, allow: Sequence[str]) -> tuple["Contents", Safety]:
     """Scan for code and read the headers; an error carries the result of the scan."""
     try:
-        with _collecting_later():
-            contents = read_contents(path, key)
+        contents = read_contents(path, key)
         if not contents.tensors:
             raise no_tensors(path, contents.beside)
     except UsageError:
         raise
     except ModelscopeError as error:
         if path.exists() and (not path.is_dir() or is_several(path)):
-            totals = WeightTotals(0, 0, 0, 0, path.stat().st_size, {})
+            totals = WeightTotals(0, 0, 0, 0, {})
             safety = scan_checkpoint(path).allowing(allow)
             error.record = _to_record(Contents(path, "not read", ()), safety, (), totals, error=error.message)
         raise
@@ -199,6 +183,7 @@ def _to_record(
         elapsed_ms=invocation().elapsed_ms,
         safety=safety,
         error=error,
+        saved_class=contents.saved_as[0] or None,
     )
 
 
@@ -266,9 +251,7 @@ def describe_tensors(tensors: Sequence[TensorEntry]) -> tuple[TensorRow, ...]:
     return tuple(rows)
 
 
-def total_weights(
-    contents: Contents, tensors: Sequence[TensorEntry], rows: Sequence[TensorRow]
-) -> WeightTotals:
+def total_weights(tensors: Sequence[TensorEntry], rows: Sequence[TensorRow]) -> WeightTotals:
     """Add up the rows; a tensor with several names counts once."""
     unshared = [row for row in rows if row.shared_with is None]
     of_dtype: dict[str, list[TensorRow]] = {}
@@ -283,7 +266,6 @@ def total_weights(
         numel=sum(row.numel for row in unshared),
         bytes=sum(row.bytes for row in unshared),
         storage_bytes=sum(storage.nbytes for storage in {tensor.storage for tensor in tensors} if storage),
-        file_bytes=sum(file.stat().st_size for file in contents.files),
         by_dtype=dict(sorted(by_dtype.items(), key=lambda item: -item[1].bytes)),
     )
 

@@ -162,7 +162,7 @@ def _from_type(values: tuple[Any, ...]) -> Verdict:
             if function.name.startswith(_REBUILDERS):
                 return ForwardedCall("REDUCE", function, args, state=state)
             if rank(function).rank == KNOWN:
-                return Rating(DANGEROUS, f"receives '{function.name}' to call, as torch never does")
+                return Rating(DANGEROUS, f"receives '{function.name}' to call, which torch never does")
             return ForwardedCall("REDUCE", function, args)
     return _COMPUTED
 

@@ -63,7 +63,7 @@ _CLOSED = {
     **{b"\x1f\x8b": "packed by gzip", b"BZh": "packed by bzip2"},
     **{b"\xfd7zXZ": "packed by xz", b"\x5d\x00": "packed by lzma"},
     **dict.fromkeys((b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda"), "packed by zlib"),
-    **{b"\x89HDF": "an HDF5 file, as Keras writes it", b"GGUF": "a llama.cpp GGUF file"},
+    **{b"\x89HDF": "an HDF5 file, as written by Keras", b"GGUF": "a llama.cpp GGUF file"},
 }
 # Archive members that torch.package, torch._inductor or Keras may run.
 _CODE = re.compile(r"(?i).*\.(?:py|pyc|pyd|so|dll|dylib|sh)")

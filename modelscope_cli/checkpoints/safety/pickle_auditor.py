@@ -142,7 +142,7 @@ class PickleAuditor:
             self._danger(target.name, reason, target, (items,), position)
         elif isinstance(target, Opaque) and self._rank(target) != KNOWN:
             if target.state is not None:
-                reason = "is filled after its attributes are set, as no pickler does"
+                reason = "is filled after its attributes are set, which no pickler does"
                 self._call_of(target.name, reason, position)
             self._kept(target, items, position)
         elif isinstance(target, Opaque) and DOES.get(target.name) not in (LISTS, HASHES, KEEPS_FIRST):
@@ -295,7 +295,7 @@ class PickleAuditor:
                 self._read(target.name, [state], position, is_kept=True)
         elif self._has_code:
             if target.state is not None:
-                self._call_of(target.name, "is given its attributes twice, as no pickler does", position)
+                self._call_of(target.name, "is given its attributes twice, which no pickler does", position)
             self._kept(target, state, position)
         if id(target) in self._keys:
             self._read("a dict or set", [state], position)

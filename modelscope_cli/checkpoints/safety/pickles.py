@@ -80,7 +80,7 @@ class WeightsOnlyRules(IgnoreEvents):
             self.refuse(f"'{run[0].name}', which {run[0].reason}")
         refused = sorted(_NAMES[code] for code in operations - _TAKEN)
         if refused:
-            self.refuse(f"the pickle operation {refused[0]}, which it does not accept")
+            self.refuse(f"the pickle operation {refused[0]}, which weights_only does not accept")
         if error is not None:
             self.refuse(f"a damaged pickle: {error}")
 

@@ -67,11 +67,6 @@ def is_class_like(name: str) -> bool:
     return name.rpartition(".")[2].lstrip("_")[:1].isupper()
 
 
-def is_standard(name: str) -> bool:
-    """Tell whether a name is in Python's standard library."""
-    return name.partition(".")[0] in _STANDARD
-
-
 def is_reaching(name: str) -> str | None:
     """Return why an attribute of this name is dangerous on any object; None if it is not."""
     if len(name) > 4 and name.startswith("__") and name.endswith("__"):
@@ -86,7 +81,7 @@ def _dangerous(module: str, attribute: str) -> Rating | None:
         or next(filter(None, map(is_reaching, [*modules[modules[0] in _OWN :], *attributes])), None)
         or next((f"reaches '{part}'" for part in [*modules[1:], *attributes] if part in ANYWHERE), None)
         or (_through(module, attributes) if len(attributes) > 1 else None)
-        or (_of_python(modules) if is_standard(module) and not _is_class(modules, attribute) else None)
+        or (_of_python(modules, attribute) if modules[0] in _STANDARD else None)
     )
     return Rating(DANGEROUS, reason) if reason else None
 
@@ -113,14 +108,12 @@ def _through(module: str, attributes: list[str]) -> str | None:
     return None
 
 
-def _of_python(modules: list[str]) -> str:
+def _of_python(modules: list[str], attribute: str) -> str | None:
+    """Judge a name of the standard library: of a class in a public module only the constructor could do harm."""
     is_private = any(_is_private(module) for module in modules)
+    if is_class_like(attribute) and not is_private:
+        return None
     return f"is a {'private ' * is_private}part of Python's own library that no checkpoint needs"
-
-
-def _is_class(modules: list[str], attribute: str) -> bool:
-    """Tell whether a name is a class in a public standard library module: only its constructor could do harm."""
-    return is_class_like(attribute) and not any(map(_is_private, modules))
 
 
 def _is_private(name: str) -> bool:

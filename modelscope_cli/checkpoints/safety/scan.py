@@ -124,7 +124,7 @@ class Scanner:
             return rules.verdict()
         is_archive = is_tar(file)
         if is_archive:
-            rules.refuse("the tar format of torch before 0.4, which it does not accept")
+            rules.refuse("the tar format of torch before 0.4, which weights_only does not accept")
             self._loader = TORCH
         self._look_inside(file, head, "", 0, None)
         pickles = self._look_for_pickles(file, "", 0, rules)
@@ -277,7 +277,7 @@ def _torchs_pickle(file: IO[bytes], rules: WeightsOnlyRules) -> str | None:
         rules.refuse(f"a damaged archive: {error}")
         return None
     if any(entry.name.partition("/")[2] == "constants.pkl" for entry in entries):
-        rules.refuse("a TorchScript program, which it does not accept")
+        rules.refuse("a TorchScript program, which weights_only does not accept")
     entry = records.get(as_torch_compares("data.pkl"))
     if entry is None:
         rules.refuse("an archive without the 'data.pkl' of torch")

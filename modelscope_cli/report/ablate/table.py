@@ -14,7 +14,7 @@ from modelscope_cli.report.sheet import Column, Sheet, field_columns, percentage
 _STAND_INS = {
     "zero": "zeros",
     "mean": "the mean of each channel over its positions (over all channels if each has one value)",
-    "shuffle": "the layer's own values at shuffled positions, in the same order for all channels",
+    "shuffle": "the layer's own values at shuffled positions, in the same order for all channels, by --seed",
 }
 _HOW = {"zero": "set to zero", "mean": "set to its mean", "shuffle": "shuffled"}
 
@@ -68,21 +68,18 @@ def answer(record: AblateRecord) -> str:
     if not rows:
         return "No layer was ablated"
     kind = "channel" if any(row.channel is not None for row in rows) else "layer"
-    most, n = rows[0], sum(row.prediction_changed for row in rows)
-    gain = most.target_logit_change
-    change = "NaN" if gain is None else "+" * (gain > 0) + numbers.number(gain)
-    winners = _winners(rows)
+    n, winners = sum(row.prediction_changed for row in rows), _winners(rows)
+    most, constant = rows[0], sum(row.is_constant for row in rows)
     names = [label_of(row) + (f"[{row.channel}]" if row.channel is not None else "") for row in winners]
-    has = "has the largest effect" if len(names) == 1 else "share the largest effect"
-    by = "" if most.kl_divergence is None else f"KL {numbers.number(most.kl_divergence)} nats, "
-    effect = f"{some(names, 3)} {has}, {by}{record.score_name} {change}"
-    if record.baseline.accuracy and most.accuracy:
-        before, after = numbers.percent(record.baseline.accuracy.value), numbers.percent(most.accuracy.value)
-        effect += f", accuracy {after} instead of {before}"
-    broken = sum(row.output_l2 is None for row in rows)
-    nan = f"; {broken} of {len(rows)} give NaN or infinity" if broken else ""
+    effect = f"{some(names, 3)} {'has' if len(names) == 1 else 'share'} the largest effect"
     if 1 < len(rows) == len(winners):
         effect = "all change the output equally, so none matters more"
+    elif most.is_constant and constant > 1:
+        effect = f"{constant} of {len(rows)} leave one output for all images, so their order tells nothing"
+    elif record.unranked > len(winners):
+        effect = f"the largest {record.unranked} cannot be ranked: they differ by less than the images do"
+    broken = sum(row.output_l2 is None for row in rows)
+    nan = f"; {broken} of {len(rows)} give NaN or infinity" if broken else ""
     prediction = "the prediction" if record.images < 2 else "a prediction"
     changes = f"{n} of {counted(len(rows), kind)} {'changes' if n == 1 else 'change'} {prediction}"
     return f"{changes} when {_HOW[record.mode]}; {effect}{nan}"
@@ -123,11 +120,7 @@ def _column_words(record: AblateRecord) -> str:
     of_all, unit = ("output values", ", mean over the pixels") if is_of_pixels else ("logits", "")
     kl = f"KL: divergence of the probabilities from those of the whole model, in nats{unit}"
     change = f"Δ {record.score_name}: change of the target's {record.score_name}"
-    drop = "; pp: percentage points" if record.baseline.accuracy else ""
-    counts = "changed in every pixel" if is_of_pixels else "changed and as wrong"
-    equal = f"; all scores equal: no prediction, which counts as {counts}"
-    equal *= any(row.answer_index is None for row in record.rows)
-    return f"{kl}; {change}; L2: norm of the change of all {of_all}{drop}{equal}; sorted by KL"
+    return f"{kl}; {change}; L2: norm of the change of all {of_all}; sorted by KL"
 
 
 def picture_title(record: AblateRecord) -> str:

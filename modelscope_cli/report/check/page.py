@@ -6,6 +6,7 @@ from modelscope_cli.records.check import CheckRecord
 from modelscope_cli.records.findings import Finding, RuleInfo
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report.check.table import check_sheet
+from modelscope_cli.report.listings import threshold_of
 from modelscope_cli.report.page.common import finding
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, joined
 from modelscope_cli.report.page.images import EmbeddedImages
@@ -17,7 +18,11 @@ def sections(record: CheckRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the verdict, its findings, and every rule with its outcome, those that passed last and folded."""
     cards = [finding(one, where=_where(one)) for one in record.findings]
     findings = [Section("verdict", "Verdict", element("ul", *cards, class_="findings"))] if cards else []
-    inputs = [pair for pair in check_sheet(record).facts if pair[0].startswith(("accuracy", "input"))]
+    inputs = [
+        pair
+        for pair in check_sheet(record).facts
+        if pair[0].startswith(("accuracy", "input", "sizes", "modes"))
+    ]
     return [*findings, Section("rules", "Rules", joined([facts(inputs), _rules(record)]))]
 
 
@@ -38,16 +43,12 @@ def _rules(record: CheckRecord) -> Html:
         n = by_code[rule.code]
         return counted(n, "finding") if n else "passed"
 
-    def threshold(rule: RuleInfo) -> str:
-        limit = rule.threshold
-        return "" if limit is None else limit if isinstance(limit, str) else f"{limit:g}"
-
     columns = (
         Column("code", "code", lambda rule: rule.code, is_number=False),
         Column("name", "rule", lambda rule: rule.name, is_number=False),
         Column("severity", "severity", lambda rule: rule.severity, is_number=False),
         Column("result", "result", result, is_number=False, wraps=True),
-        Column("threshold", "threshold", lambda rule: rule.threshold, threshold),
+        Column("threshold", "threshold", lambda rule: rule.threshold, threshold_of),
         Column("measure", "of", lambda rule: rule.measure, is_number=False, wraps=True),
         Column("source", "source", lambda rule: rule.source, is_number=False, wraps=True),
     )

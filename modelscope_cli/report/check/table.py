@@ -6,7 +6,7 @@ from dataclasses import replace
 from modelscope_cli.errors import commented
 from modelscope_cli.paths import in_repository
 from modelscope_cli.records.check import CheckRecord, DatasetReport
-from modelscope_cli.records.findings import NOT_JUDGED, Finding
+from modelscope_cli.records.findings import NEVER, NOT_JUDGED, Finding
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers
 from modelscope_cli.report.ci import Problem, Review
@@ -48,7 +48,7 @@ _OF_IMAGES = tuple(
 def check_sheet(record: CheckRecord) -> Sheet:
     """Return the findings, errors first, with a hint for every rule that fired."""
     return Sheet(
-        title=f"{_subject(record)}: {_verdict(record)}",
+        title=f"{_subject(record)}: {_result(record)}",
         columns=COLUMNS if record.dataset is None else _OF_IMAGES,
         rows=record.findings,
         facts=_facts(record),
@@ -59,12 +59,12 @@ def check_sheet(record: CheckRecord) -> Sheet:
 
 def verdict(record: CheckRecord) -> str:
     """Return the new findings as lines: where, what, and one hint per rule."""
-    lines = [f"{_subject(record)}: {_verdict(record)}"]
+    lines = [f"{_subject(record)}: {sentence(record)}"]
     for code, hint in _hints(record).items():
         findings = [one for one in record.findings if one.code == code and not one.known]
         lines += [f"{code} {one.severity}: {one.layer or _whole(record)}: {one.message}" for one in findings]
         lines.append(f"      hint: {hint}")
-    return "\n".join([*lines, sentence(record)])
+    return "\n".join(lines)
 
 
 def answer(record: CheckRecord) -> str:
@@ -90,8 +90,11 @@ def _whole(record: CheckRecord) -> str:
 def sentence(record: CheckRecord) -> str:
     """Return the outcome: `passed with 7 warnings (only errors fail the check); 2 of 7 rules were not judged: MS301
     MS302`."""
-    codes = ": " * bool(record.unjudged) + " ".join(rule.code for rule in record.unjudged)
-    return "; ".join(filter(None, [_outcome(record), _unjudged(record) + codes]))
+    return _result(record) + ": " * bool(record.unjudged) + " ".join(rule.code for rule in record.unjudged)
+
+
+def _result(record: CheckRecord) -> str:
+    return "; ".join(filter(None, [_outcome(record), _unjudged(record)]))
 
 
 def _outcome(record: CheckRecord) -> str:
@@ -104,7 +107,8 @@ def _outcome(record: CheckRecord) -> str:
         return f"failed with {new}" + (f" ({known_count})" if known_count else "")
     if not new:
         return f"passed: no new findings ({known_count})" if known_count else "passed: nothing found"
-    return f"passed with {new} ({'; '.join(filter(None, [known_count, 'only errors fail the check']))})"
+    why = "no finding fails the check" if record.fail_on == NEVER else "only errors fail the check"
+    return f"passed with {new} ({'; '.join(filter(None, [known_count, why]))})"
 
 
 def _unjudged(record: CheckRecord) -> str:
@@ -136,25 +140,11 @@ def _subject(record: CheckRecord) -> str:
     return f"{model.described} on {what}, {record.mode} mode"
 
 
-def _verdict(record: CheckRecord) -> str:
-    n_known = sum(finding.known for finding in record.findings)
-    counts = (_counted(record) or ("no new findings" if n_known else "nothing found")) + (
-        f" ({n_known} known)" if n_known else ""
-    )
-    return "; ".join(filter(None, [counts, _unjudged(record)]))
-
-
 def _counted(record: CheckRecord) -> str:
     """Count the new findings: `1 error, 2 warnings`, empty if there are none."""
     new = [finding for finding in record.findings if not finding.known]
-    parts = []
-    for severity in ("error", "warning"):
-        places = [_places(finding) for finding in new if finding.severity == severity]
-        if places:
-            n_shown = sum(n == 1 for n in places)
-            note = f" ({n_shown} shown)" if sum(places) > n_shown else ""
-            parts.append(counted(sum(places), severity) + note)
-    return ", ".join(parts)
+    n = {one: sum(_places(row) for row in new if row.severity == one) for one in ("error", "warning")}
+    return ", ".join(counted(n[one], one) for one in n if n[one])
 
 
 def _places(finding: Finding) -> int:
@@ -164,25 +154,26 @@ def _places(finding: Finding) -> int:
 
 
 def _dataset_facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
-    """Return the sizes of the images, and how many are broken or copies."""
-    if report.width is not None and report.height is not None:
-        sides = (("min", "{0.least}"), ("median", "{0.median}"), ("max", "{0.most}"))
-        words = (f"{name} {text.format(report.width)} x {text.format(report.height)}" for name, text in sides)
-        yield "width x height", ", ".join(words)
+    """Return how many images are broken or copies, their sizes and modes, and what is not tested."""
     broken = sum(kind.count for kind in report.broken)
     copies = sum(len(group.images) - 1 for group in report.identical)
-    yield "images", f"{report.images:,}, {broken:,} broken, identical copies: {copies:,}"
+    yield "images", f"{broken:,} broken, identical copies: {copies:,}"
+    if report.sizes:
+        ends = " to ".join(f"{width} x {height}" for width, height in report.sizes)
+        other = f"; {report.other_aspect:,} with another aspect ratio" * bool(report.other_aspect)
+        yield "sizes", f"{ends} pixels{other}"
+    if {*report.modes} - {"RGB"}:
+        yield "modes", f"{', '.join(f'{mode} {n:,}' for mode, n in report.modes.items())} (tested as RGB)"
     yield "not tested", "near copies: images that were resized, compressed again or mirrored"
-    yield "speed", f"{report.images_per_second:,.0f} images a second"
 
 
 def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
     facts = list(_hints(record).items())
-    facts.append(("result", _outcome(record)))
     if (one := record.accuracy) is not None:
         images = counted(one.images, "image")
         chance = f"chance {numbers.percent(one.chance)}"
         facts.append(("accuracy", f"{numbers.percent(one.right.value)} of {images} ({chance})"))
+    facts += [("within budget", rule.measured) for rule in record.rules if rule.measured]
     facts += input_facts(record.inputs)
     facts += _dataset_facts(record.dataset) if record.dataset is not None else ()
     facts += [("not judged", reason) for reason in unjudged_reasons(record)]
@@ -194,15 +185,23 @@ def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
     return tuple(facts)
 
 
+# The warnings of loading a file that rules about its code repeat
+_OF_CODE = {"MS001": ("dangerous_code", "foreign_call"), "MS002": ("foreign_code", "not_read")}
+
+
 def review(record: CheckRecord, failure: str = "") -> Review:
     """Return the findings for a CI host: each at the line that makes the layer, else the image or the
     checkpoint it is about; `failure`: as in `Review`."""
     model = record.run.model
     about = in_repository(model.weights.requested) or in_repository(model.name.rpartition(":")[0])
 
+    told = {notice for row in record.findings for notice in _OF_CODE.get(row.code, ())}
+
     def problem(row: Finding) -> Problem:
         image = in_repository(row.layer) if record.dataset is not None and row.layer else None
         file, line = (row.made_at.file, row.made_at.line) if row.made_at else (image or about, 1)
+        if row.code in _OF_CODE:  # whose message begins with the file
+            file, line = in_repository(row.message.partition(": ")[0]), 1
         return Problem(
             *(row.code, row.rule, row.severity, row.layer, row.message, row.hint, file, line, row.known)
         )
@@ -216,7 +215,7 @@ def review(record: CheckRecord, failure: str = "") -> Review:
         outcome=sentence(record),
         not_judged=tuple(unjudged_reasons(record)),
         not_judged_title=f"not judged: {len(record.unjudged)} of {len(record.rules)} rules",
-        warnings=record.run.warnings,
+        warnings=tuple(one for one in record.run.warnings if one.code not in told),
         fail_on=record.fail_on,
         failure=failure,
     )

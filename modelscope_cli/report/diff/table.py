@@ -23,6 +23,7 @@ from modelscope_cli.report.sheet import MOST_ROWS, Column, Sheet, field_columns
 _ALIKE = ("same", "not tested", "folded")  # rows that show no difference
 _OUTCOMES = ("verdict", "loss", "evaluation")  # settings of two trainings that are what became of them
 _OF_INPUTS = ("axis_order", "channel_order", "input_range", "preprocessing")  # causes ahead of all layers
+_CLASSES = 10  # listed, of which B is right more or less often than A
 _CHANCE = 0.05  # p-value of the difference of two accuracies, above which it may be chance
 
 
@@ -81,12 +82,13 @@ def answer(record: DiffRecord) -> str:
     ending = [_own(record), predictions * (record.labels_changed is not None)]
     if record.is_same:
         return "; ".join(filter(None, (*_alike(record), *ending)))
-    if record.tensors is not None and totals.renamed + totals.same == len(record.rows):
+    is_renamed = record.tensors is not None and totals.renamed + totals.same == len(record.rows)
+    if is_renamed and not record.causes:
         names = (f"'{one.prefix}' in A is '{one.b_prefix}' in B" for one in record.renamings)
-        return "; ".join((f"The same values under other names: {_totals(record)}", *names))
+        return "; ".join((f"The same values under different names: {_totals(record)}", *names))
     causes = [cause.message for cause in record.causes[: 1 if record.layers is not None else 2]]
     is_told = ending[0] or (causes and record.layers is None)
-    where = [": ".join(fact) for fact in _worst(record) if fact[1] != "none" and not is_told]
+    where = [": ".join(fact) for fact in _worst(record) if not fact[1].startswith("none") and not is_told]
     return "Different: " + ("; ".join(filter(None, (*causes, *where, *ending))) or _totals(record))
 
 
@@ -95,14 +97,18 @@ def _alike(record: DiffRecord) -> Iterator[str]:
     differing = [row for row in record.rows if row.differing]
     within = f"relative L2 of {FOLDING:g}" if record.totals.folded else _tolerance(record).partition(" (")[0]
     how = f"within a {within}" if differing or record.figures is not None else "no bit differs"
-    lead = f"No difference: {'only the output was compared' if record.sizes else _totals(record)}, {how}"
+    is_program = any(x.model.name.lower().endswith((".onnx", ".pt2", ".ts")) for x in (record.run, record.b))
+    what = f" and {record.operators} operators" if record.operators else ", no graph was compared"
+    same = f"The same weights{what}" if is_program and record.tensors else "No difference"
+    lead = f"{same}: {'only the output was compared' if record.sizes else _totals(record)}, {how}"
     if record.rounded is not None and differing:
-        lead = f"No difference beyond what {record.rounded} gives ({record.tolerance:.2g})"
+        lead = f"No difference beyond the rounding of {record.rounded} ({record.tolerance:.2g})"
     most = [_describe(max(differing, key=lambda row: row.rel_l2 or 0.0))] if differing else []
     yield ", at most ".join([lead, *most])
     yield from (cause.message for cause in record.causes[:1])
     if record.tensors is not None:
-        yield "only weights were compared, not what a model computes with them"
+        were = "weights and operators" if record.operators else "weights"
+        yield f"only {were} were compared, not what a model computes with them"
 
 
 def _own(record: DiffRecord) -> str:
@@ -114,13 +120,14 @@ def _own(record: DiffRecord) -> str:
     if is_elsewhere or record.totals.reshaped:
         return ""
     rows = sorted(own, key=lambda row: -(row.own_l2 or 0.0))
-    heads = [one.label + (f" ({one.matched}, " if one.matched else " (") for one in rows[:3]]
-    texts = [
-        f"{head}relative L2 {numbers.number(one.own_l2)})" for head, one in zip(heads, rows, strict=False)
-    ]
+    matched = [f"{one.matched}, " if one.matched else "" for one in rows]
+    sizes = [f"relative L2 {numbers.number(one.own_l2)}" for one in rows]
+    texts = [f"{one.label} ({how}{size})" for one, how, size in zip(rows[:3], matched, sizes, strict=False)]
+    if rows and record.is_same and record.rounded is not None:
+        return f"layer by layer, on the same inputs, rounding is largest in {texts[0]}"
     if len(rows) > 1:
-        return f"given B's values before them, {len(rows)} layers still differ, most {', '.join(texts)}"
-    return f"given B's values before it, only {texts[0]} still differs" if rows else ""
+        return f"with B's inputs, {len(rows)} layers of A still differ, most of all {', '.join(texts)}"
+    return f"with B's inputs, only {texts[0]} still differs" if rows else ""
 
 
 def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
@@ -151,7 +158,7 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
         *field_columns(Difference, "nonfinite", is_shown=has("nonfinite")),
         _of_some_rows("rounding", "rounding", rank=2, is_shown=bool(_unstable(rows))),
         _of_some_rows("matched", "matched", is_number=False, rank=5, is_shown=has("matched")),
-        Column("order", "order", lambda r: getattr(r, "order", None), is_shown=False),
+        _of_some_rows("order", "order", is_shown=False),
     )
 
 
@@ -164,7 +171,7 @@ def _of_some_rows(key: str, title: str, *, is_number: bool = True, **traits: Any
     """Return a column of an attribute that only one kind of differences has; empty for the others."""
 
     def value(row: Difference) -> Any:
-        return getattr(row, key, None)
+        return getattr(row, key) if hasattr(type(row), key) else None
 
     text = (lambda row: numbers.number(value(row))) if is_number else None
     return Column(key, title, value, text, is_number=is_number, **traits)
@@ -218,11 +225,7 @@ def _title(record: DiffRecord) -> str:
         return f"{names}, tensor by tensor"
     if input_info.source != "image":
         return f"{names} on {input_info.source} {numbers.shapes(input_info.shape)}"
-    n_same = (record.images or 0) - (record.labels_changed or 0)
-    agreement = f": the same prediction for {n_same}" * (
-        bool(record.sizes) and record.labels_changed is not None
-    )
-    return f"{names} on {counted(record.images or 0, 'image')}{agreement}"
+    return f"{names} on {counted(record.images or 0, 'image')}"
 
 
 def _side(side: DiffSide) -> str:
@@ -275,7 +278,7 @@ def _facts(record: DiffRecord, *, show_all: bool = False) -> tuple[tuple[str, st
         facts.append(("prefix", f"'{renaming.prefix}' in A is '{renaming.b_prefix}' in B, in {where}"))
     renamed = [row for row in record.tensors or () if row.status == "renamed" and not row.differing]
     if len(renamed) > sum(one.tensors for one in record.renamings):
-        text = f"{counted(len(renamed), 'tensor')} equal under another name, the first {renamed[0].name}"
+        text = f"{counted(len(renamed), 'tensor')} equal under a different name, such as {renamed[0].name}"
         facts.append(("renamed", f"{text}, in B {renamed[0].b_name}: --all lists them"))
     return tuple(facts)
 
@@ -297,8 +300,11 @@ def _labels(record: DiffRecord, *, show_all: bool = False) -> str:
     for row in record.changed_predictions:
         a, b = (f"{one.label or f'class {one.index}'} {numbers.percent(one.score)}" for one in (row.a, row.b))
         texts.append(f"{row.image} ({a} in A, {b} in B)")
-    text = f"{record.labels_changed} of {counted(record.images or 0, 'image')} change"
-    text += f" (in {record.ties}, several classes share the highest score of B)" * bool(record.ties)
+    of_all = counted(record.images or 0, "image")
+    text = (
+        f"{record.labels_changed} of {of_all} change" if record.labels_changed else f"unchanged for {of_all}"
+    )
+    text += f" (in {record.ties}, B has a tie for the highest score)" * bool(record.ties)
     most = len(texts) if show_all else 12 if record.sizes else 2
     rest = " (--all names every one)" * (len(texts) > most)
     return text + f": {some(texts, most)}{rest}" * bool(texts)
@@ -314,8 +320,10 @@ def _accuracy(record: DiffRecord) -> list[tuple[str, str]]:
         chance = f"p {both.p_value:.2g}, exact sign test"
         whether = "may be chance" if both.p_value > _CHANCE else "more than chance"
         text += f"; only A is right for {both.only_a}, only B for {both.only_b}: {whether} ({chance})"
-    assumed = "; the classes have no names, and are taken to be the folders in alphabetical order"
-    return [("accuracy", text + assumed * both.is_order_assumed)]
+    assumed = "; the classes have no names: assuming the alphabetical order of the folders"
+    facts = [("accuracy", text + assumed * both.is_order_assumed)]
+    by_class = [f"{one.label} {one.a} to {one.b} of {one.images}" for one in both.classes]
+    return [*facts, ("correct, A to B", some(by_class, _CLASSES))] if by_class else facts
 
 
 def _sizes(record: DiffRecord) -> str:
@@ -323,15 +331,12 @@ def _sizes(record: DiffRecord) -> str:
     texts = [
         f"{n_layers} layers{f' and {n:,} parameters' * bool(n)} in {side}" for side, (n_layers, n) in sizes
     ]
-    return f"not compared, as most are not in both by name and shape: {', '.join(texts)}"
+    return f"not compared, as most differ in name or shape: {', '.join(texts)}"
 
 
 def _totals(record: DiffRecord) -> str:
-    totals = record.totals
-    counts = [
-        f"{getattr(totals, field.name)} {field.name.replace('_', ' ')}"
-        for field in dataclasses.fields(totals)[1:]
-    ]
+    names = [field.name for field in dataclasses.fields(record.totals)[1:]]
+    counts = [f"{getattr(record.totals, name)} {name.replace('_', ' ')}" for name in names]
     return ", ".join(text for text in counts if not text.startswith("0 ")) or "nothing"
 
 
@@ -346,7 +351,8 @@ def _worst(record: DiffRecord) -> list[tuple[str, str]]:
     if record.tensors is None:
         first = next((row for row in record.rows if row.label == record.first_divergence), None)
         name = "output" if record.sizes else "first divergence"
-        facts.append((name, _describe(first) if first else "equal" if record.sizes else "none"))
+        none = "equal" if record.sizes else "none: no layer exceeds the tolerance"
+        facts.append((name, _describe(first) if first else none))
     changed = [row for row in record.rows if row.rel_l2 and row.status != "same" and row.shape != ()]
     if changed and record.layers is None:
         finite = [row for row in changed if row.rel_l2 != math.inf]

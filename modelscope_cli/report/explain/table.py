@@ -23,11 +23,12 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.numbers import headline, hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, inner_columns
 
-_NOT_TESTABLE = "not testable"
+_NOT_ALL = "not fully tested"
+_GRADES = (FAILED, WEAK, _NOT_ALL, PASSED)  # a headline begins with the worst
 MEANINGS = {
     "receipt": "the tests of a map: repeatability, dependence on the image and on the head, covering",
-    "covering": "correlation between the evidence in random halves of the image and the model's score for them (in "
-    "brackets: the 95th percentile for shifted copies of the map, which it has to exceed by its standard error)",
+    "covering": "correlation of the evidence in random halves of the image with the model's score for them; it "
+    "must exceed the number in brackets, the 95th percentile for shifted copies of the map, by a standard error",
     "where": "the smallest box with half of the positive evidence, and its share of the image",
     "agreement": "mean rank correlation with the other maps",
     "repeatability": "similarity of the map to that of a second run",
@@ -43,7 +44,7 @@ def explain_columns() -> tuple[Column, ...]:
 
     return (
         *field_columns(Explanation, "method"),
-        Column("verdict", "verdict", _answered, _verdict, is_number=False, rank=0, is_bad=_is_not_passed),
+        Column("verdict", "verdict", _answered, _grades, is_number=False, rank=0, is_bad=_is_not_passed),
         Column("where", "where", lambda r: next(iter(r.places), None), _where, is_number=False),
         *field_columns(Explanation, "layer", text=lambda r: r.layer or "pixels"),
         *field_columns(Explanation, "adds_up_to"),
@@ -69,21 +70,19 @@ def _is_not_passed(row: Explanation) -> bool:
 
 
 def graded(verdict: TestJudgement | None) -> str:
-    """Return the grade of a map; of several images `passed on 1 image, not testable on 1`."""
+    """Return the grade of a map; of several images `weak on 1 image, passed on 1`."""
     if verdict is None:
         return ""
-    numbers_of = (verdict.passed, verdict.weak, verdict.failed, verdict.not_made)
-    grades = zip((PASSED, WEAK, FAILED, _NOT_TESTABLE), numbers_of, strict=True)
+    numbers_of = (verdict.failed, verdict.weak, verdict.not_made, verdict.passed)
+    grades = zip(_GRADES, numbers_of, strict=True)
     (first, n), *others = ((grade, n) for grade, n in grades if n)
     if n == 1 and not others:
         return first
     return ", ".join([f"{first} on {counted(n, 'image')}", *(f"{grade} on {n}" for grade, n in others)])
 
 
-def _verdict(row: Explanation) -> str:
-    words = graded(row.receipt.verdict)
-    missing = ", ".join(one.test for one in row.receipt.tests if one.not_made)
-    return f"{words}: {missing} not run" if missing and _NOT_TESTABLE in words else words
+def _grades(row: Explanation) -> str:
+    return graded(row.receipt.verdict)
 
 
 def _covering(receipt: Receipt) -> str:
@@ -118,16 +117,10 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
         for words, methods in answers.items()
         if words
     ]
-    differences = [
-        f"{row.method} disagrees with the other maps (rank correlation {row.agreement:.2f})"
-        for row in record.rows
-        if row.agreement is not None and row.agreement < LEAST_AGREEMENT
+    apart = [
+        row.method for row in record.rows if row.agreement is not None and row.agreement < LEAST_AGREEMENT
     ]
-    places = _places(record.rows)
-    if len(places.keys() - {SCATTERED}) > 1:
-        named = (f"{place} ({', '.join(methods)})" for place, methods in places.items())
-        differences.append(f"the places differ: {', '.join(named)}")
-    facts += [("agreement", "; ".join(differences))] if differences else []
+    facts += [("agreement", f"maps that disagree with the others: {', '.join(apart)}")] if apart else []
     by_image: dict[str, list[str]] = {}
     for row in record.rows:
         if len(row.places) > 1:
@@ -156,17 +149,17 @@ def answer(record: ExplainRecord) -> str:
     several = f"{record.images} images" + ("" if record.target_index is None else f", class {record.target}")
     words = [f"{record.target}, {share}" if record.images == 1 else several]
     rows, n = record.rows, len(record.rows)
-    given = {word: [row for row in rows if _answered(row) == word] for word in (PASSED, WEAK, FAILED)}
+    given = {word: [row for row in rows if _answered(row) == word] for word in (FAILED, WEAK, PASSED)}
     n_tested = sum(map(len, given.values()))
     if record.receipt_kind == NONE:
         words[0] += f": {counted(n, 'map')}, not tested"
     elif record.images > 1:
         alike: dict[str, list[str]] = {}
         for row in rows:
-            alike.setdefault(_verdict(row), []).append(row.method)
+            alike.setdefault(_grades(row), []).append(row.method)
         words += [f"{', '.join(names)} {how}" for how, names in alike.items()]
     elif not n_tested:
-        words[0] += f": {counted(n, 'map')}, {_NOT_TESTABLE}: {_test_counts(record)}"
+        words[0] += f": {counted(n, 'map')}, {_NOT_ALL}: {_test_counts(record)}"
     else:
         grades = ", ".join(f"{len(rows)} {grade}" for grade, rows in given.items() if rows)
         words[0] += f": {n_tested} of {counted(n, 'map')} tested, {grades}"
@@ -174,12 +167,13 @@ def answer(record: ExplainRecord) -> str:
             failed = [one.test for one in row.receipt.tests if one.answer == FAILED]
             words.append(f"{row.method} fails {', '.join(failed)}")
         rest = [row.method for row in rows if _answered(row) not in given]
-        words += [f"{_NOT_TESTABLE}: {', '.join(rest)}"] if rest else []
+        words += [f"{_NOT_ALL}: {', '.join(rest)}"] if rest else []
     if places := _places(rows):
         place, methods = next(iter(places.items()))
-        words.append(
-            f"evidence: {place} ({len(methods)} of {counted(sum(map(len, places.values())), 'map')})"
-        )
+        maps = f"{len(methods)} of {counted(sum(map(len, places.values())), 'map')}"
+        sure = sum(_answered(row) == PASSED for row in rows if row.method in methods)
+        maps += f", {sure or 'none'} of which passed" * (sure < len(methods) and n_tested > 0)
+        words.append(f"evidence: {place} ({maps})")
     words += [] if record.passed else ["the requirement is not met"]
     return "; ".join(words)
 
@@ -190,7 +184,7 @@ def _places(rows: Sequence[Explanation]) -> dict[str, list[str]]:
     for row in rows:
         if row.where and not row.receipt.failed:
             places.setdefault(row.where.place, []).append(row.method)
-    return dict(sorted(places.items(), key=lambda one: (one[0] == SCATTERED, -len(one[1]))))
+    return dict(sorted(places.items(), key=lambda one: (-len(one[1]), one[0] == SCATTERED)))
 
 
 def _answered(row: Explanation) -> str | None:

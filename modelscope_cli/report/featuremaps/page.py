@@ -25,19 +25,8 @@ def sections(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Sectio
 
 
 def _grid(row: FeatureMap, embedded: EmbeddedImages) -> Html | None:
-    channels = "; ".join(filter(None, [f"channels {_ranges(row.shown)} of {row.channels}", row.note]))
+    channels = "; ".join(filter(None, [f"{len(row.shown)} of {row.channels} channels", row.note]))
     values = f"values from {numbers.number(row.min)} to {numbers.number(row.max)}"
     layer = f"{label_of(row)} ({row.type}, {numbers.shape(row.shape)})"
     words = f"{layer}: {channels}, from left to right and downwards; {values}"
     return embedded.figure(row.file, words, f"{layer}: {channels}")
-
-
-def _ranges(channels: tuple[int, ...]) -> str:
-    """Return channels as ranges: `0-7, 9`."""
-    runs: list[list[int]] = []
-    for channel in channels:
-        if runs and channel == runs[-1][1] + 1:
-            runs[-1][1] = channel
-        else:
-            runs.append([channel, channel])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)

@@ -21,11 +21,7 @@ def featuremaps_columns(has_notes: bool) -> tuple[Column, ...]:
 
 def featuremaps_sheet(record: FeatureMapsRecord) -> Sheet:
     """Return the written images in execution order."""
-    facts = [*hook_facts(record.hooks)]
-    if record.out_dir is not None:
-        sheet = f"{record.out_dir}/{record.contact_sheet}"
-        facts = [("folder", record.out_dir), ("all at a glance", sheet), *facts]
-    facts += not_called_facts(record.not_called)
+    facts = [*hook_facts(record.hooks), *not_called_facts(record.not_called)]
     notes = {row.note for row in record.maps}
     is_shared = len(notes) == 1 < len(record.maps)
     facts += [("drawn", note) for note in notes if note and is_shared]

@@ -1,12 +1,16 @@
 """The columns of `grads`: parameters, and activations."""
 
 import math
+import statistics
 from collections.abc import Sequence
 
 from modelscope_cli.records.grads import (
+    EXPLODING,
     NEVER_CALLED,
+    VANISHING,
     ActivationGradient,
     GradsRecord,
+    GradTotals,
     ParameterGradient,
     is_judged,
     layer_with_zero_input,
@@ -17,6 +21,8 @@ from modelscope_cli.report.numbers import drift_facts, headline, hook_facts, not
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 Row = ParameterGradient | ActivationGradient
+_FEWEST_FOR_TREND = 4  # layers
+_ALONG_DEPTH = 0.95  # least correlation of depth and log |g|; 0.87 where one layer alone makes it small
 
 
 def grads_sheet(record: GradsRecord, table: str = "parameters") -> Sheet:
@@ -96,27 +102,56 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
         trained, frozen = numbers.count(totals.trainable_params), numbers.count(totals.frozen_params)
         facts.append(("trained", f"{trained} parameters, {frozen} frozen"))
     marks = [row.mark for row in rows if row.mark]
-    most, least = record.thresholds.exploding, record.thresholds.vanishing
-    limits = {"vanishing": f"below {least:g}", "exploding": f"above {most:g}"}
+    limits = {"vanishing": f"below {VANISHING:g}", "exploding": f"above {EXPLODING:g}"}
     weights = (
         [row for row in record.parameters if is_judged(row.shape)] if rows is record.parameters else rows
     )
     unjudged = "; biases and norms are not judged" * (len(weights) < len(rows))
+    when = _BEFORE * (record.clip is not None)
     for mark in dict.fromkeys(marks):
-        limit = limits.get(mark)
-        what = (
-            counted(len(weights), "weight" if unjudged else "gradient")
-            if limit
-            else counted(len(rows), "gradient")
-        )
-        why = (
-            f": their |g| is {limit} times the one at the output{unjudged}" if limit else _cause(record, mark)
-        )
+        what = counted(len(rows), "gradient")
+        why = _cause(record, mark)
+        if limit := limits.get(mark):
+            first = [row.name for row in rows if row.mark == mark][-1]
+            what = f"{counted(len(weights), 'weight' if unjudged else 'gradient')}, from {first} towards the input"
+            why = f": their |g|{when} is {limit} times the one at the output{unjudged}{_trend(weights)}"
+            why += f"; try {_remedy(record, mark)}"
         facts.append((mark, f"{marks.count(mark)} of {what}{why}"))
     facts += drift_facts(record.batch_norm)
     facts += hook_facts(record.hooks)
     facts += not_called_facts(record.not_called)
     return tuple(facts)
+
+
+def _remedy(record: GradsRecord, mark: str) -> str:
+    """Return what mends gradients of this mark in this model."""
+    types = " ".join(row.type for row in record.activations)
+    ways = ["a norm after each layer"] * ("Norm" not in types) + ["torch.nn.init.kaiming_normal_"]
+    if mark == "exploding":
+        return ", ".join([*ways, "a lower learning rate"]) + " or --clip-norm 1" * (record.clip is None)
+    ways += ["ReLU in place of sigmoid and tanh"] * ("Sigmoid" in types or "Tanh" in types)
+    return f"{', '.join(ways)} or residual connections"
+
+
+_BEFORE = " before clipping"
+
+
+def _unclipped(row: Row | GradTotals) -> float | None:
+    """Return |g| before clipping, which the marks are of."""
+    before = getattr(row, "norm_before_clip", None)
+    return row.grad_norm if before is None else before
+
+
+def _trend(rows: Sequence[Row]) -> str:
+    """Return the factor by which |g| changes from each layer to the one before: of the line through the logarithms
+    of the norms, unless these do not follow it."""
+    logs = [math.log(norm) for norm in map(_unclipped, rows) if norm and math.isfinite(norm)]
+    depths = range(len(logs))
+    if len({*logs}) < _FEWEST_FOR_TREND or abs(statistics.correlation(depths, logs)) < _ALONG_DEPTH:
+        return ""
+    factor = math.exp(statistics.linear_regression(depths, logs).slope)
+    change = "shrinks" if factor > 1 else "grows"
+    return f"; towards the first layer, |g| {change} by a factor of {max(factor, 1 / factor):.3g} per layer"
 
 
 def _cause(record: GradsRecord, mark: str) -> str:
@@ -131,7 +166,7 @@ def _cause(record: GradsRecord, mark: str) -> str:
     if lost:
         last = max(lost, key=lambda row: row.order)
         is_of_a_box = record.loss.target.startswith("box ")  # which other boxes and heads have no part in
-        why = "" if is_of_a_box else ": detach(), no_grad(), or an output left out?"
+        why = "" if is_of_a_box else ": look for detach(), no_grad() or an unused output"
         what = "this box" if is_of_a_box else "the loss"
         words.append(f"{last.layer} runs, but {what} does not depend on it{why}")
     return ": " * bool(words) + "; ".join(words)
@@ -141,13 +176,13 @@ def answer(record: GradsRecord) -> str:
     """Return the norm of the gradient and how many are marked, and if any in multiples of that at the output."""
     totals, rows = record.totals, record.parameters
     marks = [row.mark for row in rows if row.mark]
-    n = counted(len(rows), "parameter gradient")
     marked = ", ".join(f"{marks.count(mark)} {mark}" for mark in dict.fromkeys(marks))
-    told = f"of {n}, {marked}" if marked else f"none of {n} is zero, vanishing or exploding"
-    reference = totals.output_grad_norm
-    is_compared = reference > 0 and any(map(_is_marked, rows))
-    times = f", {totals.grad_norm / reference:.3g} times that at the output" if is_compared else ""
-    return f"|g| {_norm(totals.grad_norm)}{times}; {told}"
+    told = f"no zero, vanishing or exploding gradient in {counted(len(rows), 'parameter')}"
+    told = f"of {counted(len(rows), 'parameter gradient')}, {marked}" if marked else told
+    is_compared = totals.output_grad_norm > 0 and any(map(_is_marked, rows))
+    norm = _unclipped(totals) or 0.0
+    times = f", {norm / totals.output_grad_norm:.3g} times that at the output" if is_compared else ""
+    return f"|g| {numbers.loss(norm)}{_BEFORE * (record.clip is not None)}{times}; {told}"
 
 
 def _loss_words(record: GradsRecord) -> str:
@@ -158,7 +193,7 @@ def _loss_words(record: GradsRecord) -> str:
 
 def _norms(record: GradsRecord) -> str:
     totals = record.totals
-    text = f"|g| {_norm(totals.grad_norm)} over all parameters"
+    text = f"|g| {numbers.loss(totals.grad_norm)} over all parameters"
     if record.clip is not None:
         value = f"{record.clip.value:g}"
         how = f"clamped to [-{value}, {value}]" if record.clip.kind == "value" else f"scaled to norm {value}"
@@ -167,9 +202,6 @@ def _norms(record: GradsRecord) -> str:
             if totals.clipped_fraction
             else "nothing was clipped"
         )
-        text += f", {_norm(totals.norm_before_clip)} before clipping ({how}; {share})"
-    return f"{text}, {_norm(totals.output_grad_norm)} at the output"
-
-
-def _norm(value: float | None) -> str:
-    return numbers.number(value) if value is not None and math.isfinite(value) else "not finite"
+        text += f", {numbers.loss(totals.norm_before_clip)} before clipping ({how}; {share})"
+    each = "" if record.passes == 1 else " per image" if record.passes == record.images else " per batch"
+    return f"{text}, {numbers.loss(totals.output_grad_norm)} at the output{each}"

@@ -1,12 +1,12 @@
 """The columns of `lrfind`: the suggestions."""
 
-from modelscope_cli.records.train import LrfindRecord
+from modelscope_cli.records.train import ZERO_GRADIENT, LrfindRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, figure
 
 WAYS = {
     "steepest": "where the loss falls fastest over log lr",
-    "valley": "middle of the longest descent, at most `minimum` (recommended)",
+    "valley": "halfway down the fall of the loss, lower if steep (recommended)",
     "minimum": "a tenth of the rate with the lowest loss",
 }
 
@@ -19,7 +19,8 @@ COLUMNS = (
     Column("meaning", "meaning", lambda r: WAYS[r[0]], is_number=False, rank=2, wraps=True),
 )
 
-_NONE = "No learning rate to suggest: {}; look at the data"
+_NONE = "No learning rate to suggest: {}; try a wider range (--from, --to), or look at the data"
+_HALFWAY = 0.6  # share of the fall that is left; at a third of the rate where a quarter is, it may be all
 _SLIGHT = 0.05  # of the loss at first: a fall that says little
 
 
@@ -37,15 +38,17 @@ def lrfind_sheet(record: LrfindRecord) -> Sheet:
 def answer(record: LrfindRecord) -> str:
     """Return the recommended learning rate."""
     lr = record.suggestion.recommended
+    if record.stopped == ZERO_GRADIENT:
+        return _NONE.format(ZERO_GRADIENT)
     if lr is None:
         # Fewer than about 230 steps of the usual range
         is_coarse = record.lr[:2][-1] > 1.06 * record.lr[0]
-        words = "Cannot tell a learning rate: {}: try --steps 300" if is_coarse else _NONE
+        words = "Cannot suggest a learning rate: {}; try --steps 300" if is_coarse else _NONE
         return words.format(_why_none(record))
-    span = f"{record.lr[0]:.3g} to {record.lr[-1]:.3g}"
-    is_capped = lr == record.suggestion.minimum
-    why = WAYS["minimum"] if is_capped else "the middle of the longest descent of the loss"
-    words = f"Learning rate {rate(lr)}: {why}; {span} were tried"
+    lowest = min((loss for loss in record.smoothed[:-5] if loss is not None), default=0.0)
+    is_halfway = (loss_at(record, lr) or 0.0) - lowest < _HALFWAY * record.fall
+    where = "the loss has fallen about halfway there" if is_halfway else "just before the loss falls steeply"
+    words = f"Learning rate {rate(lr)}: {where}"
     first = next((value for value in record.smoothed if value), None)
     if first and record.fall < _SLIGHT * first:
         words += f"; it fell by only {numbers.percent(record.fall / first)}: use more --steps to be sure"
@@ -56,8 +59,7 @@ def _why_none(record: LrfindRecord) -> str:
     if not record.fall:
         return "the loss never fell between the first tenth of the sweep and its last five steps"
     fall, noise = numbers.number(record.fall), numbers.number(record.noise)
-    beside = "" if record.shuffled is None else f", by {numbers.number(record.shuffled)} with labels shuffled"
-    return f"the smoothed loss fell by {fall}{beside}, and up to {noise} counts as noise or memorising"
+    return f"the smoothed loss fell by {fall}, which is within its noise ({noise})"
 
 
 def rate(lr: float) -> str:
@@ -77,15 +79,10 @@ def loss_at(record: LrfindRecord, lr: float | None) -> float | None:
 
 def _facts(record: LrfindRecord) -> list[tuple[str, str]]:
     model = f"{record.run.model.described} on {record.data}, {record.optimizer}, {record.run.device}"
-    facts = [
-        ("model", model),
-        ("swept", f"{record.lr[0]:.3g} to {record.lr[-1]:.3g} in {len(record.lr)} steps"),
-    ]
-    facts.append(("stopped", record.stopped))
+    swept = f"{record.lr[0]:.3g} to {record.lr[-1]:.3g} in {len(record.lr)} steps"
+    facts = [("model", model), ("swept", swept), ("stopped", record.stopped)]
     losses = [value for value in record.smoothed if value is not None]
     if losses:
         lowest = f"{numbers.number(losses[0])}, lowest {numbers.number(min(losses))}"
-        facts.append(("loss", f"{lowest}, on training batches, so memorising lowers it as well"))
-    if record.suggestion.valley is None:
-        facts.append(("to try", "more --steps, a larger --batch, other rates (--from 1e-8)"))
+        facts.append(("loss", f"{lowest}, on training batches, so it also falls by memorising"))
     return facts

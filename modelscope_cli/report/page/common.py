@@ -13,7 +13,6 @@ from modelscope_cli.records.watch import CRASHED, FAULT, LEARNING, UNKNOWN, Trai
 from modelscope_cli.records.watch import SOUND as HEALTHY
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import to_png
-from modelscope_cli.report.numbers import PROVENANCE
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, folded, joined
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
@@ -72,10 +71,9 @@ def finding(
 
 
 def notes(sheet: Sheet) -> Html:
-    """Return the facts of a table without those about its files, definitions folded."""
-    lines = [(label, words) for label, words in sheet.facts if label not in PROVENANCE]
-    pairs = [(label, words) for label, words in lines if label not in sheet.definitions]
-    defined = [(label, words) for label, words in lines if label in sheet.definitions]
+    """Return the facts of a table, definitions folded."""
+    pairs = [(label, words) for label, words in sheet.facts if label not in sheet.definitions]
+    defined = [(label, words) for label, words in sheet.facts if label in sheet.definitions]
     return joined([facts(pairs), folded("What the columns mean", defined)])
 
 

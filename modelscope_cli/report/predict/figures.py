@@ -90,7 +90,7 @@ _LISTED = 6  # classes named above a map
 
 
 def draw_maps(record: PredictRecord, drawn: Sequence[DrawnMap]) -> Any:
-    """Draw the depths or the classes of the pixels of each image next to it; of volumes all slices, in rows."""
+    """Draw the depths or the classes of the pixels of each image next to it; of volumes the middle slice."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
@@ -105,15 +105,16 @@ def draw_maps(record: PredictRecord, drawn: Sequence[DrawnMap]) -> Any:
     many = max(record.classes, 2)
     colours = ListedColormap([colormaps["tab20"](n % 20) for n in range(many)])
     for one, left, right in zip(drawn, cells[::2], cells[1::2], strict=False):
+        shown = one.values if one.values.ndim == 2 else one.values[len(one.values) // 2]
         if one.picture is not None:
             left.imshow(one.picture.permute(1, 2, 0).numpy())
         left.set_title(shortened("/".join(one.name.split("/")[-2:])), fontsize=8, color=INK)
         if is_depth:
-            figure.colorbar(right.imshow(one.sheet.numpy(), cmap="viridis"), ax=right, fraction=0.046)
+            figure.colorbar(right.imshow(shown.numpy(), cmap="viridis"), ax=right, fraction=0.046)
             low, high = (numbers.number(float(end)) for end in one.values.aminmax())
             right.set_title(f"values {low} to {high}", fontsize=8, color=INK)
             continue
-        right.imshow(one.sheet.numpy(), cmap=colours, vmin=-0.5, vmax=many - 0.5, interpolation="nearest")
+        right.imshow(shown.numpy(), cmap=colours, vmin=-0.5, vmax=many - 0.5, interpolation="nearest")
         keys = [(colours(guess.index), guess) for guess in tops.get(one.name, ())[:_LISTED]]
         handles = [right.plot([], [], "s", color=colour)[0] for colour, _ in keys]
         words = [

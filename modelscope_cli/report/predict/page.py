@@ -12,13 +12,13 @@ from modelscope_cli.report.predict.table import predict_sheet, tables_of
 
 _MOST_CLASSES = 24  # of a confusion matrix; of more classes, those with the most mistakes
 _NO_IMAGES = (
-    "The misclassified images are missing, as a page does not open the files that its result names; modelscope "
-    "predict --out shows them."
+    "The misclassified images are not shown, since this page was made without the image files; use modelscope "
+    "predict --out to see them."
 )
 _TITLES = {
     "measures": "Metrics",
     "worst": "Misclassified images with the highest scores",
-    "classes": "Classes, the lowest recall first",
+    "classes": "Classes, lowest recall first",
     "confusions": "Confusions",
     "calibration": "Calibration",
 }

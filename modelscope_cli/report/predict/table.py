@@ -130,7 +130,7 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
         worse = some(_worse_than_mean(report), 8)
         below = ("R² below 0", f"{worse}: the mean of the truth has a smaller error than the model")
         return (
-            ("of mean", "of a model that always gives the mean of the truth"),
+            ("of mean", "of a model that always predicts the mean of the truth"),
             *([below] if worse else []),
         )
     if report.accuracy is not None and table != MEASURES:  # where they are rows
@@ -144,7 +144,7 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
         facts.append(("low, high", "95 % confidence interval"))
     sure = sum(one.confidence > _SURE for one in report.worst)
     if sure and report.accuracy is not None and report.accuracy.value > _MOSTLY:
-        words = f"the model is more than {numbers.percent(_SURE)} sure of another class"
+        words = f"another class has a score above {numbers.percent(_SURE)}"
         where = " (--table worst)" * (table != "worst")
         facts.append(("check labels", f"{counted(sure, 'image')}: {words}{where}"))
     if report.ece is not None and table == "calibration":
@@ -323,7 +323,7 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
     return (
         image,
         Column("rank", "rank", lambda r: r.rank, rank=3, is_shown=has_several),
-        Column("index", "index", lambda r: r.guess.index, rank=2),
+        Column("index", "index", lambda r: r.guess.index, rank=1),
         Column("label", "label", lambda r: r.guess.label, is_number=False, rank=0),
         percentage("score", "score", lambda r: r.guess.score, rank=0),
         Column("on", "on", lambda r: r.is_on, lambda r: "on" if r.is_on else "", False, 0, has_threshold),
@@ -412,6 +412,9 @@ def _facts(record: PredictRecord) -> list[tuple[str, str]]:
         facts.append(("weights", RANDOM))
     if record.output == "boxes":
         without = sum(not prediction.top for prediction in record.predictions)
+        scores = [guess.score for prediction in record.predictions for guess in prediction.top]
+        if len({*scores}) == 1 < len(scores):
+            facts.append(("scores", "the same for all boxes shown, so their order is arbitrary"))
         if without:
             facts.append(("no box", f"in {without} of {len(record.predictions)} images"))
     return [*facts, *hook_facts(record.hooks)]
@@ -425,7 +428,7 @@ def _score_words(record: PredictRecord) -> str:
         if most == 1:
             return "as the model outputs them; --scores sigmoid   only if they are logits of a class"
         many = f"; --format csv has all {most} numbers of each" if most > _FEW else ""
-        return f"as the model outputs them, not scores of classes{many}"
+        return f"as the model outputs them, not class scores{many}"
     if record.output == "boxes":
         return "score of the box as the model outputs it, best first; explain --target box:0 takes rank 1"
     unit = "per pixel" if record.output == "pixels" else "per image"

@@ -90,7 +90,7 @@ def scale_fact(rows: Sequence[ActivationStats]) -> Iterator[tuple[str, str]]:
         times = std / first if does == "grows" else first / std
         if times >= _FAR and (does == "grows" or first / late[len(late) // 2][0] >= _FAR):
             ends = f"{numbers.number(first)} ({where}) to {numbers.number(std)} ({name})"
-            yield "scale", f"the standard deviation {does} from {ends}, {rounded(times)} times"
+            yield "scale", f"the standard deviation {does} from {ends}, {rounded(times)}x"
 
 
 def columns_of(layout: Layout) -> tuple[str, ...] | None:
@@ -109,7 +109,7 @@ def stats_sheet(record: StatsRecord, wanted: Sequence[str] = ()) -> Sheet:
     quantiles = tuple(next((row.quantiles for row in rows if row.quantiles), ()))
     every = stats_columns(has_non_finite, has_dead, quantiles or quantiles_in(wanted), record.images)
     return Sheet(
-        title=headline(record.run, record.images, "train mode" if record.mode == "train" else ""),
+        title=headline(record.run, record.images, f"{record.mode} mode"),
         columns=_in_one_form(every, rows, {*_MAGNITUDES, *quantiles}),
         rows=rows,
         facts=_facts(record),

@@ -5,16 +5,15 @@ from collections.abc import Mapping
 from modelscope_cli.records.naming import label_of, parents_of
 from modelscope_cli.records.summary import SummaryRecord, TrainingMemory
 from modelscope_cli.report import numbers
-from modelscope_cli.report.page.common import anchors, figure_of, table_section
+from modelscope_cli.report.page.common import anchors, table_section
 from modelscope_cli.report.page.html import Section, element, joined
 from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.summary.figures import draw_memory
 from modelscope_cli.report.summary.table import HELP, summary_sheet, training_facts, when_of
 
 
 def sections(record: SummaryRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the memory of a training step if it was recorded, and the table with the totals."""
-    memory = [_memory_section(record, record.training, embedded)] if record.training is not None else []
+    memory = [_memory_section(record, record.training)] if record.training is not None else []
     sheet = summary_sheet(record)
     return [*memory, table_section(sheet, anchors(sheet))]
 
@@ -22,9 +21,8 @@ def sections(record: SummaryRecord, embedded: EmbeddedImages) -> list[Section]:
 _MOST_LAYERS = 12
 
 
-def _memory_section(record: SummaryRecord, training: TrainingMemory, embedded: EmbeddedImages) -> Section:
-    """Return the memory along one step, and whose it is at the peak."""
-    chart = figure_of(record, embedded, "memory.png", draw_memory)
+def _memory_section(record: SummaryRecord, training: TrainingMemory) -> Section:
+    """Return whose the memory of one step is at its peak."""
     # With --depth the deepest rows that are left stand for what is inside them.
     around = {outer for row in record.layers for outer in parents_of(row.name)}
     layers = {
@@ -42,7 +40,7 @@ def _memory_section(record: SummaryRecord, training: TrainingMemory, embedded: E
         for title, found in lists.items()
         if found
     ]
-    return Section("memory", "Memory of a training step", joined([chart, *listed]))
+    return Section("memory", "Memory of a training step", joined(listed))
 
 
 def _shares(found: Mapping[str, int], training: TrainingMemory) -> list[str]:

@@ -59,11 +59,13 @@ def answer(record: SummaryRecord) -> str:
     return "; ".join(words)
 
 
-def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> tuple[Column, ...]:
+def summary_columns(rows: Sequence[LayerShape] = (), total_params: int | None = None) -> tuple[Column, ...]:
     """Return all columns of `summary` for a tree of `rows`; shares are of `total_params`."""
     tree, inner = _tree(rows)
 
     def share(row: LayerShape) -> float | None:
+        if total_params is None:
+            raise AttributeError("the share of a layer needs the total of the model; record.to_rows() has it")
         return row.params / total_params if total_params and row.call == 0 else None
 
     columns = (
@@ -87,7 +89,8 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
     def with_sums(column: Column) -> Column:
         def is_sum(row: LayerShape) -> bool:
             parts = sum(cast(float, column.value(one) or 0) for one in inner[row.name, row.call])
-            return 2 * parts > cast(float, column.value(row) or 0)
+            # The time of a call includes the hooks of those inside, which none of their times has
+            return parts > 0 if column.key == "time" else 2 * parts > cast(float, column.value(row) or 0)
 
         return replace(column, is_sum=is_sum) if column.key in _AMOUNTS else column
 
@@ -106,7 +109,7 @@ def measured_for(layout: Layout, is_training: bool) -> tuple[str, ...]:
     """
     keys = {one.key for one in replace(layout, columns=layout.columns or "name").check(summary_columns())}
     if not is_training and (missing := keys & {"saved", "peak"}):
-        raise UsageError(f"the column '{min(missing)}' is of a training step, which needs --train", "--train")
+        raise UsageError(f"the column '{min(missing)}' describes a training step: add --train", "--train")
     return tuple(key for key in MEASURED if key in keys)
 
 
@@ -156,7 +159,7 @@ def _params(row: LayerShape) -> str:
 def _title(record: SummaryRecord) -> str:
     model, input_info = record.run.model, record.run.input
     shapes = numbers.shapes(input_info.shape) if input_info else ""
-    where = "shapes inferred without computing" if record.run.device == "meta" else record.run.device
+    where = "shapes inferred without computing values" if record.run.device == "meta" else record.run.device
     return f"{model.name} ({model.class_name}), input {shapes}, {where}"
 
 
@@ -189,11 +192,10 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         facts.append(("not called", f"{some(names, 2)}: {reason}"))
     if record.uncounted_ops:
         # torch's name of a batch norm: `_native_batch_norm_legit_no_training x1`
-        plain = [
-            re.sub(r"^_?(native_)?|_legit\w*|_with_indices|_(?= x)", "", one) for one in record.uncounted_ops
-        ]
-        uncounted = some([name.replace("_", " ") for name in plain], 6)
-        facts.append(("not counted", f"the FLOPs of {uncounted}, for which torch has no formula"))
+        # And of a pooling of signals: `max_pool2d_with_indices x1`
+        extra = r"^_?(native_)?|_legit\w*|_with_indices|(?<=pool)\dd|_(?= x)"
+        plain = [re.sub(extra, "", one).replace("_", " ") for one in record.uncounted_ops]
+        facts.append(("not counted", f"the FLOPs of {some(plain, 6)}, for which torch has no formula"))
     return tuple(facts)
 
 
@@ -212,18 +214,18 @@ def training_facts(training: TrainingMemory) -> list[tuple[str, str]]:
         ("peak", f"{size(training.peak_bytes)} {when_of(training.peak)}: {parts}"),
         *(("assumed", words) for words in training.assumed),
     ]
-    if training.fit is not None:
-        facts.append((f"fits into {size(training.fit.limit_bytes)}", fit_words(training)))
-        n_gb, rest = divmod(training.fit.limit_bytes, 10**9)
+    fit = training.fit
+    if fit is not None:
+        facts.append(("fit", fit_words(training)))
+        n_gb, rest = divmod(fit.limit_bytes, 10**9)
         if n_gb and not rest:
             card = f"a card sold as {n_gb} GB has {n_gb} GiB: --fit {n_gb}GiB"
             facts.append(("--fit", f"{n_gb}GB is {n_gb}e9 bytes; {card}"))
-        facts.append(("on a GPU", _ON_GPU))
-    facts += [
-        (HELP, f"{one.what}: {size(one.less_bytes)} less ({one.keyword})")
-        for one in training.savings
-        if one.keyword
-    ]
+        n_left = fit.limit_bytes // 2**30 - 1
+        smaller = f": --fit {n_left}GiB" if n_left > 0 else ""
+        facts.append(("on a GPU", f"leave about 1 GiB for CUDA itself{smaller}"))
+    ways = [one for one in training.savings if one.keyword]
+    facts += [(HELP, f"{one.what}: {size(one.less_bytes)} less ({one.keyword})") for one in ways]
     return facts
 
 
@@ -231,32 +233,27 @@ def when_of(level: MemoryLevel) -> str:
     """Return when a level is reached: `in the backward of layer3`."""
     if level.phase == "optimizer":
         return "in the optimizer step"
-    return (
-        f"in the {level.phase} pass of {level.layer}"
-        if level.layer
-        else f"in the {level.phase} pass, outside any layer"
-    )
-
-
-_ON_GPU = "the CUDA context, cuDNN workspaces and fragmentation are not counted: lower --fit by 1 GiB"
+    where = f" of {level.layer}" if level.layer else ", outside any layer"
+    return f"in the {level.phase} pass{where}"
 
 
 def fit_words(training: TrainingMemory) -> str:
-    """Return the answer to `--fit`: `batch 87 (23.9 GiB; 88 does not fit: 24.1 GiB)`."""
+    """Return the answer to `--fit`: `batch 64 fits into 8 GiB; the largest batch is 95 (7.9 GiB; ...)`."""
     fit = training.fit
     assert fit is not None
 
-    def size(n_bytes: int) -> str:
-        is_too_close = (
-            fit.next_bytes is not None and abs(fit.next_bytes - fit.peak_bytes) < fit.peak_bytes / 1000
-        )
-        return f"{n_bytes:,} bytes" if is_too_close else numbers.memory(n_bytes)
-
     whose = "CPU" if training.device == "cpu" else training.device
     kernels = f", {'with' if fit.is_whole else 'without'} the temporary memory of {whose} kernels"
+    limit = numbers.memory(fit.limit_bytes)
+    given = (
+        f"batch {training.batch:,} {'fits' if training.batch <= fit.batch else 'does not fit'} into {limit}"
+    )
+    # The peak of the given batch is known without the temporary memory only
+    given += "" if fit.is_whole else f": it needs {numbers.memory(training.peak_bytes)}"
     if fit.next_bytes is None:
-        least = f"{size(fit.peak_bytes)}, of {counted(fit.smallest, 'image')}"
-        return f"no batch fits: the smallest step needs {least}{kernels}"
+        least = f"{numbers.memory(fit.peak_bytes)}, of {counted(fit.smallest, 'image')}"
+        return f"{given}; no batch fits: the smallest step needs {least}{kernels}"
     how = "" if fit.is_computed else ", extrapolated from two smaller batches"
-    sizes = f"{size(fit.peak_bytes)}; {fit.batch + 1:,} needs {size(fit.next_bytes)}"
-    return f"batch {fit.batch:,} ({sizes}{how}{kernels})"
+    another = numbers.memory(fit.next_bytes - fit.peak_bytes)
+    sizes = f"{numbers.memory(fit.peak_bytes)}; another image needs {another}"
+    return f"{given}; the largest batch is {fit.batch:,} ({sizes}{how}{kernels})"

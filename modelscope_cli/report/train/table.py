@@ -69,7 +69,7 @@ def course_facts(training: Training) -> list[tuple[str, str]]:
         facts.append(("loss", f"{first} at the first step, {end} at the last"))
     if training.training_accuracy is not None:
         accuracy = numbers.percent(training.training_accuracy)
-        facts.append(("training", f"accuracy {accuracy} over the last third of the steps"))
+        facts.append(("training", f"accuracy {accuracy} over the last third of the recorded steps"))
     if training.held_out_labels:
         last, counts = training.held_out[-1], [n for _, n in training.held_out_labels]
         each = " to ".join(map(str, sorted({min(counts), max(counts)})))

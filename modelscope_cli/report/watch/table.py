@@ -23,7 +23,8 @@ from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percenta
 from modelscope_cli.report.training_facts import story, training_answer
 from modelscope_cli.report.training_panels import by_layer, extent, first_of, last_of
 from modelscope_cli.report.watch.trials import trial_facts
-from modelscope_cli.rules.training.progress import accuracy_of, cost_of_guessing, course_of, late_loss
+from modelscope_cli.rules.training.guessing import cost_of_guessing
+from modelscope_cli.rules.training.progress import accuracy_of, course_of, late_loss
 
 _HUGE = 3.0  # times the cost of guessing, of the first loss: usual initial weights give at most twice
 
@@ -184,7 +185,9 @@ def run_facts(record: WatchRecord) -> list[tuple[str, str]]:
         is_sparse = any(event.kind == watch.SPARSE for event in record.events)
         few = ", to keep the overhead small (--every 1 records all)" * is_sparse
         n = "all" if record.recorded == record.steps else record.recorded
-        facts.append(("steps", f"{record.steps}, layers recorded in {n} of them{few}"))
+        total = max((one.ended + 1 for one in record.facts.optimizers), default=0)
+        more = f"; {total} with those of the other optimizers" * (total > record.steps)
+        facts.append(("steps", f"{record.steps}, layers recorded in {n} of them{few}{more}"))
     if record.facts.time is not None and record.facts.time.total:
         facts.append(("time", _time_words(record.facts.time)))
     return facts
@@ -282,20 +285,23 @@ def _means(record: WatchRecord, series: watch.ScalarSeries) -> str:
 def _course(record: WatchRecord, series: watch.ScalarSeries) -> str:
     """Return the means that the verdict compares, the lowest value, and the cost of guessing."""
     means = _means(record, series)
-    pairs = list(zip(series.value, series.step, strict=True))
-    finite = [(value, step) for value, step in pairs if value is not None and math.isfinite(value)]
+    finite = [(value, step) for step, value in series.finite]
     if not finite:
         return means
     low, step = min(finite)
-    is_whole = len(pairs) == pairs[-1][1] + 1
-    lowest = f"lowest{'' if is_whole else f' of the {len(pairs):,} recorded'} {number(low)}, at step {step}"
-    chance = cost_of_guessing(record.facts.criteria, record.loss) if len(record.loss) == 1 else None
+    n = len(series.step)
+    of_recorded = "" if n == series.step[-1] + 1 else f" of the {n:,} recorded"
+    lowest = f"lowest{of_recorded} {number(low)}, at step {step}"
+    chance = cost_of_guessing(record.facts, record.loss) if len(record.loss) == 1 else None
     if chance is None:
         return f"{means}; {lowest}"
-    is_of_classes = any(one.is_training and one.classes for one in record.facts.criteria)
-    guess = f"chance level {loss(chance)}" if is_of_classes else f"the best constant gives {loss(chance)}"
-    words, first = f"{means}; {lowest}; {guess}", finite[0][0]
-    if first < _HUGE * chance or not is_of_classes:
+    of_classes = next((one for one in record.facts.criteria if one.is_training and one.classes), None)
+    guess = f"chance level {loss(chance)}" if of_classes else f"the best constant output gives {loss(chance)}"
+    words, first, equal = f"{means}; {lowest}; {guess}", finite[0][0], 0.0
+    if of_classes and of_classes.label_entropy and not of_classes.is_weighted:
+        # Scores that are all alike cost more than guessing by the shares of the labels
+        equal = chance * math.log(of_classes.classes or 1) / of_classes.label_entropy
+    if not 0 < equal <= first / _HUGE:
         return words
-    why = "the first scores are too large (initial weights of the last layer, a temperature)"
-    return f"{words}; {number(first)} at the first step is {first / chance:.0f} times that: {why}"
+    why = "the initial logits are too large (weights of the last layer, a temperature)"
+    return f"{words}; {number(first)} at the first step is {first / equal:.0f}x that of equal scores: {why}"

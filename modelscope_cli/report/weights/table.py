@@ -158,9 +158,13 @@ def _facts(record: WeightsRecord) -> tuple[tuple[str, str], ...]:
         extra = numbers.memory(totals.storage_bytes)
         facts.append(("stored", f"{extra}: some tensors are parts of larger ones"))
     facts.append(("architecture", architecture(record.architecture)))
+    if record.saved_class:
+        facts.append(("saved whole", f"a model of the class {record.saved_class}"))
     if record.architecture.is_headless or (record.architecture.score == 1 and record.architecture.unexpected):
         loads = record.architecture.loads(record.source, record.note)
         facts.append(("loaded by", f"modelscope summary {loads}"))
+    if head := record.architecture.head_in({row.name: row.shape for row in record.tensors}):
+        facts.append(("head", head))
     if not record.has_stats:
         facts.append(("values", "not read, so not checked for NaN or damage; --stats reads them"))
     counts = [(row.name, (row.nan_count or 0) + (row.inf_count or 0)) for row in record.tensors]

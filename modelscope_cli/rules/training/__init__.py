@@ -19,16 +19,18 @@ from modelscope_cli.rules.training import (
     updates,
     wiring,
 )
-from modelscope_cli.rules.training.progress import FEW_LABELS, MIN_STEPS, doubt, follow, labels_seen
+from modelscope_cli.rules.training.progress import FEW_LABELS, MIN_STEPS, doubt, follow, labels_seen, proof
 from modelscope_cli.rules.training.rule_types import Case, Course, Link, TrainingRule, TrainingSighting
 
 Found = tuple[TrainingRule, TrainingSighting]
 NOT_FALLEN = "MS735"
 RULES = rules_in(TrainingRule, data, bookkeeping, wiring, layers, recipe, updates, loss, time, trial)
 NOT_TRIED = Trials()
+# What makes channels die later on: predictions that have nothing to do with the targets, or only one class
+_DYING, _NO_DEATH = "MS731", {"MS736", "MS756"}
 _IMBALANCED = 0.8  # share of the commonest label, above which accuracy says little
 _EVALUATION = "the evaluation (its forward passes were seen, but not its labels)"
-_LOOSE = "the evaluation (its forward passes ran in training mode, and so did its {} layers: model.eval())"
+_LOOSE = "the evaluation (its forward passes, with {} layers, ran in training mode: call model.eval())"
 _MEMORISING = "whether the model memorises (the loss was seen on training data only)"
 
 
@@ -48,6 +50,10 @@ def judge_training(
     facts = facts or TrainingFacts()
     case = Case(course, facts, follow(course.loss, course.lr, facts, course.events), trials)
     findings_by_rule = [(rule, sighting) for rule in RULES for sighting in rule.judge(case, rule.threshold)]
+    is_apart = any(rule.code in _NO_DEATH for rule, _ in findings_by_rule)
+    for at, (rule, seen) in enumerate(findings_by_rule):
+        if rule.code == _DYING and seen.step and is_apart:
+            findings_by_rule[at] = rule, replace(seen, link=Link.LOSS)
     if _may_have_begun(case) and {rule.code for rule, _ in findings_by_rule} == {NOT_FALLEN}:
         findings_by_rule = []  # one that learns may be there too after so few labels
     label = case.naming()
@@ -83,13 +89,15 @@ def judge_training(
     unjudged += [_LOOSE.format(" and ".join(sorted(loose)))] if loose else []
     untested = [*_unseen(case), *([] if is_evaluated else unjudged)]
     main, chance = case.progress.main, case.progress.chance
-    reasons = [] if case.progress.is_measured else [_how_far(case)]
+    is_measured = case.progress.is_measured or proof(facts) is not None
+    reasons = [] if is_measured else [_how_far(case)]
     if not reasons and main and main.has_fallen:
         is_open = main.is_falling and chance and (case.progress.guessed or 0.0) > _IMBALANCED
-        further = f" (chance {chance:.3g}), and is still falling" if is_open else ""
-        reasons = [f"it learns: {_how_far(case)}{further}"]
+        reasons = [f"it learns: {_how_far(case)}"]
+        if is_open:
+            reasons[0] += f", and is still falling; the chance-level loss is {chance:.3g}"
     reasons += [f"not tested: {'; '.join(untested)}"] if untested else []
-    return Judgement((), SOUND if case.progress.is_measured else LEARNING, "; ".join(reasons) or None)
+    return Judgement((), SOUND if is_measured else LEARNING, "; ".join(reasons) or None)
 
 
 def _advice(case: Case, found: Found, follows: str | None) -> str:
@@ -123,7 +131,7 @@ def _may_have_begun(case: Case) -> bool:
     main = case.progress.main
     if not case.fails or main is None or main.has_risen or not main.n:
         return False
-    return labels_seen(case.facts, main.n) < FEW_LABELS
+    return labels_seen(case.facts, case.course.steps) < FEW_LABELS
 
 
 def _unseen(case: Case) -> Iterator[str]:
@@ -133,7 +141,7 @@ def _unseen(case: Case) -> Iterator[str]:
     if "compiled" in kinds:
         yield "the layers of a compiled model, which are not visible"
     elif "captured" in kinds:
-        yield "the steps that a captured CUDA graph replays, which are not visible"
+        yield "the steps replayed by a captured CUDA graph, which are not visible"
     elif optimizers and all(one.is_loose for one in optimizers):
         yield "everything but the loss: the optimized tensors belong to no module"
     elif "tensors" in kinds and not case.course.layers:
@@ -163,9 +171,9 @@ def _why_unknown(case: Case) -> str | None:
         if not n:
             return "no step of a torch.optim optimizer and no backward pass was seen"
         ran = f"{n:,} backward {'pass' if n == 1 else 'passes'} ran"
-        return f"no step was seen: {ran}, but changed no parameter or leaf that they reach"
+        return f"no step was seen: {ran}, but no parameter or leaf in their graphs has changed"
     if steps < MIN_STEPS:
-        return f"too short to judge, with {counted(steps, 'step')} of the {MIN_STEPS} needed"
+        return f"too short to judge, with {steps:,} of the {MIN_STEPS} steps needed"
     if main is None:
         return "no loss was seen, so it is unknown whether the model learns"
     if not case.course.layers and not any(_unseen(case)):
@@ -176,15 +184,15 @@ def _why_unknown(case: Case) -> str | None:
     if case.progress.learns:
         return doubt(case.facts)
     if (point := case.progress.of_one_point) is not None and main.has_fallen and not case.fails:
-        words = f"{reason}, but {point:.3g} if all samples had the same output"
-        return f"{words}: its fall does not show that they differ"
+        words = f"{reason}, but would be {point:.3g} if all outputs were the same"
+        return f"{words}: the fall may be a collapse"
     if case.progress.moves and main.n:
         return f"{reason}, and need not fall: {case.progress.moves}"
     chance, begun = case.progress.chance, _may_have_begun(case)
     reason += "" if main.has_fallen or begun else ", a difference within the noise"
     reason += f"; the chance-level loss is {chance:.3g}" if chance is not None else ""
     if begun:
-        labels = labels_seen(case.facts, main.n)
+        labels = labels_seen(case.facts, case.course.steps)
         return f"{reason}; the model has seen at most about {labels:,.0f} labels and may only have begun to learn"
     return f"{reason}: it is still falling" if main.is_falling else reason
 
@@ -267,12 +275,8 @@ def _key(one: Found, places: dict[int, int]) -> tuple[int, bool, int, int]:
     rule, sighting = one
     link, severity = _link(one), sighting.severity or rule.severity
     # Certain findings are sorted by severity, symptoms by their first step.
-    return (
-        link,
-        link <= Link.WIRING and severity != ERROR,
-        sighting.step or 0,
-        places.get(id(sighting.row), -1),
-    )
+    place = places.get(id(sighting.row), -1)
+    return link, link <= Link.WIRING and severity != ERROR, sighting.step or 0, place
 
 
 def _spoilt_last(ordered: Sequence[Found], broken: int | None) -> list[Found]:
@@ -282,9 +286,8 @@ def _spoilt_last(ordered: Sequence[Found], broken: int | None) -> list[Found]:
 
     def is_spoilt(one: Found) -> bool:
         rule, sighting = one
-        return (
-            _link(one) >= Link.STEP_SIZE and rule.code not in _NOT_FINITE and (sighting.step or 0) >= broken
-        )
+        is_later = (sighting.step or 0) >= broken
+        return is_later and _link(one) >= Link.STEP_SIZE and rule.code not in _NOT_FINITE
 
     return sorted(ordered, key=is_spoilt)
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.naming import counted, percent
@@ -11,11 +12,12 @@ from modelscope_cli.records.watch import (
     COLLAPSED,
     DETACHED,
     LOOSE,
+    STALE_NORMS,
     UNHELD,
     UNLOADED,
     WatchedParameter,
 )
-from modelscope_cli.rules.training.progress import scale_of
+from modelscope_cli.rules.training.guessing import scale_of
 from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
     Case,
@@ -27,6 +29,7 @@ from modelscope_cli.rules.training.rule_types import (
 
 _MOSTLY = 0.9  # of the cycles, of the parameters
 _ALIKE = 0.1  # of a scale
+_COPIED = "copy the buffers too: for a, b in zip(average.buffers(), model.buffers()): a.copy_(b)"
 _ONCE = "call optimizer.zero_grad() once after each optimizer.step(), not before each backward()"
 _IN_CLOSURE = "call optimizer.zero_grad() first in the closure, which LBFGS calls several times a step"
 _FREE = "pass the optimizer [p for p in model.parameters() if p.requires_grad], once every layer is in place"
@@ -98,10 +101,11 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     others = [one for one in unheld if one is not first]
     share = size_of(unheld) / max(size_of(trainable), 1)
     state = "is never updated" if first.optimizer else "is in no optimizer"
-    words = (
-        f"receives gradients but {state}{case.beside(others)} ({percent(share)} of the trainable parameters)"
-    )
-    is_whole, place = first.model in unheld_models, _nearest(case, first).made
+    words = f"receives gradients but {state}{case.beside(others)}"
+    words += f" ({percent(share)} of the trainable parameters)"
+    own = {one.optimizer for one in case.course.parameters}
+    doubled = [one for one in case.facts.optimizers if not one.strangers and one.optimizer not in own]
+    is_whole, place = first.model in unheld_models, _nearest(case, first, bool(doubled))
     is_fed = any(one.model == first.model and one.is_fed for one in case.facts.models)
     is_certain = holds_others_only or (is_whole and (first.model in told or not is_fed))
     if strangers is not None:
@@ -114,24 +118,24 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         words += f"; no parameter of {first.model} ever changes"
     if held_facts and not any(facts.requires_grad for facts in held_facts):
         words += "; all parameters in the optimizer have requires_grad=False"
+    if doubled:
+        words += f"; {doubled[0].optimizer} holds only parameters that another optimizer also holds"
     is_free = all(facts.requires_grad for one, facts in case.stated() if one.model == first.model)
     hint = _FREE if strangers is None and not is_free else None
-    severity = ERROR if is_certain else WARNING
-    yield TrainingSighting(first, 0, share, words, place, severity, hint=hint)
+    yield TrainingSighting(first, 0, share, words, place, ERROR if is_certain else WARNING, hint=hint)
 
 
-def _nearest(case: Case, first: WatchedParameter) -> OptimizerFacts:
-    """Return the optimizer from whose line a parameter is missing.
+def _nearest(case: Case, first: WatchedParameter, are_doubled: bool) -> str | None:
+    """Return the line that makes the optimizer from which a parameter is missing.
 
     That of the parameters nearest to it in its model; else, if two hold the same parameters, the last line that
     makes one; else that of a parameter of the same shape, or the last.
     """
     held = [one for one in case.course.parameters if one.optimizer]
     near = [one for one in held if one.model == first.model]
-    if not near and any(
-        all(one.optimizer != each.optimizer for each in held) for one in case.facts.optimizers
-    ):
-        return max(case.facts.optimizers, key=lambda one: int((one.made or ":0").rpartition(":")[2]))
+    if not near and are_doubled:
+        lines = [one.made or ":0" for one in case.facts.optimizers]
+        return max(lines, key=lambda line: int(line.rpartition(":")[2]))
     alike = near or [one for one in held if one.shape == first.shape] or held
     own = first.name.split(".")
 
@@ -140,7 +144,7 @@ def _nearest(case: Case, first: WatchedParameter) -> OptimizerFacts:
 
     most = max(map(shared, alike))
     best = [one for one in alike if shared(one) == most][-1]
-    return case.optimizer(best.optimizer) or case.facts.optimizers[-1]
+    return case.made(best.optimizer) or case.facts.optimizers[-1].made
 
 
 def _is_left(one: WatchedParameter) -> bool:
@@ -187,8 +191,7 @@ def holds_strangers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Hint: make the optimizer from the parameters of the trained model, once the model is complete
     Why: the steps change a model that is not used
     """
-    is_enough = case.course.steps >= threshold
-    for one in _holding_strangers(case, threshold, are_most=True) if is_enough else ():
+    for one in _holding_strangers(case, threshold, are_most=True) if case.course.steps >= threshold else ():
         count = counted(one.strangers, "parameter")
         words = f"{one.optimizer} holds {count}, none of which belongs to a model that runs"
         yield TrainingSighting(None, 0, one.strangers, words, one.made)
@@ -215,10 +218,8 @@ def never_cleared(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             is_closure = one.optimizer.startswith("LBFGS")
             each, hint = ("each call of its closure", _IN_CLOSURE) if is_closure else ("each step", None)
             whose = "that the updates use" if is_inferred(one.optimizer) else f"that {one.optimizer} steps by"
-            words = (
-                f"the gradients {whose} are never cleared: {each} adds to those of all earlier steps "
-                f"({_share(one.uncleared, one.cycles)})"
-            )
+            words = f"the gradients {whose} are never cleared: {each} adds to those of all earlier steps"
+            words += f" ({_share(one.uncleared, one.cycles)})"
             yield TrainingSighting(None, 1, one.uncleared, words, one.made, hint=hint)
 
 
@@ -235,10 +236,8 @@ def cleared_early(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """
     for one in case.facts.optimizers:
         if one.cycles >= threshold and one.emptied >= _MOSTLY * one.cycles:
-            words = (
-                f"the gradients are cleared between backward() and the step of {one.optimizer}, in "
-                f"{_share(one.emptied, one.cycles)}: the model cannot learn"
-            )
+            words = f"the gradients are cleared between backward() and the step of {one.optimizer}, in"
+            words += f" {_share(one.emptied, one.cycles)}: the model cannot learn"
             yield TrainingSighting(None, 1, one.emptied, words, one.made)
     yield from _all_but_last(case, threshold)
 
@@ -253,10 +252,8 @@ def _all_but_last(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     is_divided = len(scales) == 1 and scales[0] is not None and abs(scales[0] - 1) < _ALIKE
     for one in case.facts.optimizers if is_divided and len(case.facts.optimizers) == 1 else ():
         if one.cycles >= threshold and one.discarded >= _MOSTLY * one.cycles:
-            words = (
-                f"the gradients are cleared before every backward pass, so {one.optimizer} uses only the last of "
-                f"several in {_share(one.discarded, one.cycles)}"
-            )
+            words = f"the gradients are cleared before every backward pass, so {one.optimizer}"
+            words += f" uses only the last of several in {_share(one.discarded, one.cycles)}"
             yield TrainingSighting(None, 1, one.discarded, words, one.made, hint=_ONCE)
 
 
@@ -271,8 +268,7 @@ def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """
     if case.course.steps < threshold:
         return
-    is_futile = not case.progress.learns or any(case.told(COLLAPSED))
-    yield from case.told(DETACHED) if is_futile else ()
+    yield from case.told(DETACHED) if not case.progress.learns or any(case.told(COLLAPSED)) else ()
     reached = _reached(case)
     cut = [
         (one, facts)
@@ -331,7 +327,7 @@ def nothing_loaded(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """load_state_dict(strict=False) has loaded nothing: no parameter name matches.
 
     Measure: names of parameters that match
-    Source: certain: the loaded state dict has none of the model's parameter names, but others
+    Source: certain: no name in the loaded state dict is a parameter name of the model
     Hint: rename the keys to match the model, such as by stripping 'module.' or 'model.', and load with strict=True
     Why: the model trains from random values, and strict=False hides it
     """
@@ -342,23 +338,21 @@ def nothing_loaded(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def steps_scaled(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """An optimizer steps with gradients that are still multiplied by a gradient scaler.
 
-    Measure: steps whose gradients are unchanged since the backward pass of a scaled loss
-    Source: certain: the gradient norms are bit-identical to those after the backward pass
-    Hint: call scaler.step(optimizer) instead of optimizer.step()
+    Measure: steps after the backward pass of a scaled loss, without scaler.step or scaler.unscale_
+    Source: certain: nothing has divided the gradients by the scale; their norms tell if the script has
+    Hint: call scaler.step(optimizer) instead of optimizer.step(), and clip only after scaler.unscale_(optimizer)
     Why: each step is too large by the factor of the scaler, often 65,536
     """
     for one in case.facts.optimizers:
         if one.cycles >= threshold and one.scaled >= _MOSTLY * one.cycles:
-            words = (
-                f"{one.optimizer} steps with the gradients of a scaled loss, in "
-                f"{_share(one.scaled, one.cycles)}: they are too large by the scale factor"
-            )
+            words = f"{one.optimizer} steps with the gradients of a scaled loss, in"
+            words += f" {_share(one.scaled, one.cycles)}: neither scaler.step nor scaler.unscale_ was called"
             yield TrainingSighting(None, 1, one.scaled, words, one.made)
 
 
 @training_rule("MS763", "average-never-updated", WARNING, 2, Link.BOOKKEEPING)
 def left_behind(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A copy of the model, for validation, averaging or targets, is never updated.
+    """A copy of the model, for validation, averaging or targets, is never updated, or its batch norms are not.
 
     Measure: passes without gradients, with steps of the model in between; 500 for a copy with 'target' in its name
     Source: certain: its values are bit-identical to those of the model before the first step
@@ -366,6 +360,7 @@ def left_behind(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         target network by target.load_state_dict(model.state_dict())
     Why: the copy that is validated and saved, or that computes the targets, is untrained
     """
+    yield from (replace(one, hint=_COPIED) for one in case.told(STALE_NORMS))
     for one in case.facts.models:
         for label, n_runs, n_judged, is_average in one.copies:
             is_its_place = n_judged >= threshold and not any(one.evaluated)
@@ -384,18 +379,11 @@ def ranks_disagree(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Hint: make every rank start from the same weights, average the gradients, and take the same steps
     Why: each rank trains its own model, and only one of them is saved
     """
-    disagreement = case.facts.ranks.disagreement if case.facts.ranks is not None else None
-    if disagreement is not None:
-        place = disagreement.model, disagreement.name
+    found = case.facts.ranks.disagreement if case.facts.ranks is not None else None
+    if found is not None:
+        place = found.model, found.name
         row = next((one for one in case.course.parameters if (one.model, one.name) == place), None)
-        yield TrainingSighting(
-            row,
-            disagreement.step,
-            disagreement.distance,
-            disagreement.message,
-            disagreement.place,
-            hint=disagreement.cure,
-        )
+        yield TrainingSighting(row, found.step, found.distance, found.message, found.place, hint=found.cure)
 
 
 @training_rule("MS718", "trained-in-evaluation-mode", WARNING, FEW_STEPS, Link.BOOKKEEPING)
@@ -423,8 +411,8 @@ def trained_in_evaluation(case: Case, threshold: float) -> Iterator[TrainingSigh
 def validated_in_training(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A model with dropout or batch norm is validated in training mode.
 
-    Measure: losses without gradients, all in training mode
-    Source: certain: .training was True whenever a loss was computed without gradients
+    Measure: losses or predictions without gradients, all in training mode
+    Source: certain: .training was True in all these passes
     Hint: call model.eval() before the validation, and model.train() after it
     Why: dropout makes the result noisy, and the validation images change the running statistics of batch norm
     """
@@ -432,10 +420,8 @@ def validated_in_training(case: Case, threshold: float) -> Iterator[TrainingSigh
     for one in case.facts.models:
         in_training, in_evaluation = one.evaluated
         if one.model in held and in_training >= threshold and not in_evaluation and one.loose_modes:
-            words = (
-                f"{one.model} is validated in training mode, in {in_training:,} passes: its "
-                f"{' and '.join(one.loose_modes)} layers behave as in training"
-            )
+            words = f"{one.model} is validated in training mode, in {in_training:,} passes: its"
+            words += f" {' and '.join(one.loose_modes)} layers behave as in training"
             yield TrainingSighting(None, 0, in_training, words, one.called)
         for event in case.course.events:
             is_own = event.kind == ACTIVE and event.message.startswith(f"{one.model}: ")

@@ -8,7 +8,7 @@ from itertools import pairwise
 from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.training_facts import INPUT
-from modelscope_cli.records.watch import DROPPED, LAYOUT, REPEATS, SAME_DATA, WatchedInput
+from modelscope_cli.records.watch import DROPPED, LAYOUT, SAME_DATA, WatchedInput
 from modelscope_cli.rules.training.progress import late_loss
 from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
@@ -69,10 +69,8 @@ def not_normalised(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         is_certain = is_bytes and not _is_normalised(case, first)
         if is_certain or (case.fails and min(size, size_at_first) > threshold):
             what = "these look like bytes, 0 to 255" if is_bytes else "the standard deviation is far from 1"
-            words = (
-                f"the first layer, {first.name or first.type}, receives values from {low:.3g} to {high:.3g} "
-                f"with a mean of {mean:.3g} and a standard deviation of {std:.3g}: {what}"
-            )
+            words = f"the first layer, {first.name or first.type}, receives values from {low:.3g} to"
+            words += f" {high:.3g} with a mean of {mean:.3g} and a standard deviation of {std:.3g}: {what}"
             link = None if is_certain else Link.INITIALISATION  # likely, but not certain
             yield TrainingSighting(None, first.series.step[0], size, words, case.called(model), link=link)
 
@@ -86,7 +84,7 @@ def _is_normalised(case: Case, first: WatchedInput) -> bool:
 
 @training_rule("MS727", "input-is-constant", ERROR, 3, Link.DATA)
 def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The input of the model never changes, or hardly does.
+    """The input of the model is constant or almost constant.
 
     Measure: recorded steps with the same input; or images whose highest value is about 1/255
     Source: certain: a model cannot distinguish identical inputs
@@ -95,8 +93,7 @@ def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """
     for model in dict.fromkeys(one.model for one in _entering(case)):
         inputs = [one for one in _entering(case) if one.model == model]
-        arguments = [one for one in inputs if not one.type] or inputs
-        one = arguments[0]
+        one = ([one for one in inputs if not one.type] or inputs)[0]
         stds = known(one.series.std)
         is_short = len(one.series.step) < threshold or not stds
         if one.is_computed or is_short or any(one.series.non_finite):
@@ -190,10 +187,8 @@ def validated_otherwise(case: Case, threshold: float) -> Iterator[TrainingSighti
         away = max(ratio, 1 + abs(mean - own_mean) / own)
         is_image = len(given.shape) == 4 and given.shape[1] in _IMAGE_CHANNELS
         if away > threshold and (_does_worse(case) if n_judged else is_image and away > _FAR):
-            words = (
-                f"{model.model} is validated on values with a mean of {mean:.3g} and a standard deviation of "
-                f"{std:.3g}, and trained on values with {own_mean:.3g} and {own:.3g}"
-            )
+            words = f"{model.model} is validated on values with a mean of {mean:.3g} and a standard"
+            words += f" deviation of {std:.3g}, and trained on values with {own_mean:.3g} and {own:.3g}"
             yield TrainingSighting(None, None, away, words, model.called)
 
 
@@ -241,16 +236,3 @@ def same_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Why: several devices do the work of one
     """
     return case.told(SAME_DATA)
-
-
-@training_rule("MS748", "workers-repeat-random-numbers", WARNING, 4, Link.DATA)
-def same_numbers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Workers of a data loader draw the same random numbers for different samples.
-
-    Measure: batches in a row for which two workers draw random numbers from the same generator state
-    Source: certain: the generators of the workers had equal states, although the samples are shuffled
-    Hint: seed the generator in worker_init_fn with torch.initial_seed(), or draw from torch, random or
-        numpy.random, which are seeded per worker
-    Why: samples in different workers, or in different epochs, get the same augmentation
-    """
-    return case.told(REPEATS)

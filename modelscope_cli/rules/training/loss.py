@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.naming import percent, rounded
-from modelscope_cli.records.predict import Share
+from modelscope_cli.records.run import Share, luck_of
 from modelscope_cli.records.training_facts import LOSS, PARAMETER, UNSEEN
 from modelscope_cli.records.watch import COLLAPSED, MADE_AGAIN, UNRELATED, WatchedCriterion
 from modelscope_cli.rules.training import progress
@@ -15,6 +15,7 @@ from modelscope_cli.rules.training.layers import is_silent
 from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse
 from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSighting, known, training_rule
 from modelscope_cli.rules.training.updates import SMALL, small_updates
+from modelscope_cli.rules.training.wiring import logits_not_logarithms
 
 _ENOUGH = 50  # steps after which a loss that has not fallen is a finding
 _DIVERGED = 2  # times the least loss over a quarter of the run
@@ -31,9 +32,13 @@ _VANISHED, _NOTHING, _NEAR = 0.05, 1e-4, 0.05  # of the loss at first; of both; 
 _NEARLY_ALIKE = -0.9  # of a loss that is minus a cosine
 _OF_ANGLES = 8.0  # the largest loss that may be a few cosines
 _ONCE = "make the model and its optimizer once, before the loop over the epochs"
+_RATE = "look at lr, and at what changes it"
 _IN_HALVES = (
     "use bfloat16, or torch.amp.GradScaler: float16 has no values above 65504; and look for log or a division"
 )
+_FAR = 10.0  # times the spread of the targets
+_DISTANCES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
+_SCALE = "scale the targets to mean 0 and standard deviation 1, or start the last bias at their mean"
 _ENOUGH_NUMBERS = 20  # targets in an evaluation
 _BY_DESIGN = 1e-4  # probability of so many wrong labels by chance
 _COLLAPSED = 0.995  # share of the predictions that are of one class
@@ -74,9 +79,16 @@ def loss_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             words += " on" if when == "from" else ""
             found.append((series.step[at], words, _IN_HALVES if is_half else None))
     found += [(one.step or 0, one.message, None) for one in case.course.events if one.kind == "loss"]
+    rates = [pair for one in case.course.lr for pair in zip(one.step, one.value, strict=True)]
+    lost = min((at for at, rate in rates if not math.isfinite(rate or 0.0)), default=math.inf)
     for step, words, hint in found[:1]:
-        message, link = words + _origin(case, step), case.link_of_break(LOSS, UNSEEN)
-        yield TrainingSighting(None, step, None, message, _place(case), link=link, hint=hint)
+        rate = f"; the learning rate is not finite at step {lost}" if lost <= step else ""
+        message, link = words + rate + _origin(case, step), case.link_of_break(LOSS, UNSEEN)
+        # A score in place of a logarithm is the cause
+        is_explained = any(logits_not_logarithms.judge(case, logits_not_logarithms.threshold))
+        link = Link.LAYERS if is_explained else link
+        cure = _RATE if rate else hint
+        yield TrainingSighting(None, step, None, message, _place(case), link=link, hint=cure)
 
 
 def _origin(case: Case, step: int) -> str:
@@ -112,27 +124,19 @@ def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         scale = max(abs(course.least), 1e-3)
         if rise / scale > threshold - 1 and rise > 3 * course.error and course.end > course.start:
             factor = course.end / course.start if course.start > 0 else math.inf
-            words = (
-                f"the mean loss{_whose(case, course.optimizer)} was {course.began()} and {course.least:.3g} at "
-                f"best, and is {course.end:.3g} over the last"
-            )
+            words = f"the mean loss{_whose(case, course.optimizer)} was {course.began()} and {course.least:.3g} at"
+            words += f" best, and is {course.end:.3g} over the last"
             since = _since(case, course, threshold * scale)
-            hint = _raised_rate(case, course.optimizer, since)
+            hint = _raised_rate(case, course.optimizer)
             yield TrainingSighting(None, since, factor, words, _place(case), severity=ERROR, hint=hint)
 
 
-def _raised_rate(case: Case, optimizer: str, since: int) -> str | None:
+def _raised_rate(case: Case, optimizer: str) -> str | None:
     """Return what to do where a scheduler has raised the learning rate to several times its first value."""
     for series in case.course.lr:
-        rates = [(step, rate) for step, rate in zip(series.step, series.value, strict=True) if rate]
-        if series.optimizer == optimizer and rates and rates[-1][1] > _RAISED * rates[0][1]:
-            then = max((one for one in rates if one[0] <= since), default=rates[0])[1]
-            if then <= rates[0][1]:  # it rose between two records
-                return (
-                    f"keep the learning rate at {then:.2g}: the loss rose when it grew to {rates[-1][1]:.2g}"
-                )
-            course = f"from {rates[0][1]:.2g} to {rates[-1][1]:.2g}"
-            return f"keep the learning rate, which grew {course}, well below {then:.2g}: the loss rose there"
+        rates = [rate for rate in known(series.value) if rate]
+        if series.optimizer == optimizer and rates and rates[-1] > _RAISED * rates[0]:
+            return f"keep the learning rate near {rates[0]:.2g}: the loss rose as the rate grew to {rates[-1]:.2g}"
     return None
 
 
@@ -140,11 +144,7 @@ def _since(case: Case, course: LossCourse, limit: float) -> int:
     """Return the step from which on the loss was above a limit, apart from single steps."""
     for series in case.course.loss:
         if series.optimizer == course.optimizer:
-            pairs = [
-                (step, value)
-                for step, value in zip(series.step, series.value, strict=True)
-                if value is not None and math.isfinite(value)
-            ]
+            pairs = series.finite
             lowest = min(range(len(pairs)), key=lambda i: pairs[i][1])
             return next((step for step, value in pairs[lowest:] if value > limit), pairs[lowest][0])
     return 0
@@ -152,7 +152,7 @@ def _since(case: Case, course: LossCourse, limit: float) -> int:
 
 @training_rule("MS733", "overflow-without-a-scaler", ERROR, 0, Link.BOOKKEEPING)
 def overflow(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Gradients overflow in float16, and no scaler skips such steps.
+    """Gradients overflow in float16, and no gradient scaler skips these steps.
 
     Measure: gradients that are not finite
     Source: IEEE 754 binary16: the largest value is 65504
@@ -160,7 +160,8 @@ def overflow(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Why: one such step makes the weights NaN permanently
     """
     halves = [one for one in case.facts.models if "float16" in one.dtypes]
-    if not halves or any(event.kind == "skipped" for event in case.course.events):
+    has_scaler = any(one.scaled for one in case.facts.optimizers)  # MS745
+    if not halves or has_scaler or any(event.kind == "skipped" for event in case.course.events):
         return
     steps = [birth.step for birth in case.course.births]
     steps += [
@@ -176,7 +177,7 @@ def overflow(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS735", "loss-has-not-fallen", ERROR, _ENOUGH, Link.LOSS)
 def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The loss has not fallen, or is no better than chance.
+    """The loss has not fallen, or not enough to be better than chance.
 
     Measure: steps with a known loss
     Source: our choice: 50; a fall is compared with the noise of the loss, and accuracy with chance
@@ -188,13 +189,16 @@ def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         return
     if any(diverging.judge(case, _DIVERGED)):
         return
+    if far := list(_far_targets(case, course)):
+        yield from far
+        return
     chance = case.progress.chance
     start, end = course.began(), f"{course.end:.3g} over the last"
     is_lower = course.end < (course.first if course.has_risen_at_once else course.early)
     beyond = " beyond its noise" if is_lower and course.has_fallen is None else ""
     words = f"the loss has not fallen{beyond}: its mean is {start} and {end}"
-    if course.has_fallen and is_lower:
-        words = f"the loss has fallen from {start} to {end}, but no further"
+    if course.has_fallen is not None and is_lower:
+        words = f"the loss is no better than chance: its mean is {start} and {end}"
     if chance is not None and course.end > 0.85 * chance:
         words += f"; the chance-level loss is {chance:.3g}"
     accuracy, guessed = case.progress.accuracy, case.progress.guessed
@@ -203,6 +207,22 @@ def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     again = next((event.message for event in case.course.events if event.kind == MADE_AGAIN), None)
     words, hint = (f"{words}; {again}", _ONCE) if again else (words, None)
     yield TrainingSighting(None, None, course.end, words, _place(case), hint=hint)
+
+
+def _far_targets(case: Case, course: LossCourse) -> Iterator[TrainingSighting]:
+    """Yield that the targets are much further from the first outputs than from each other, and never reached."""
+    compared = [one for one in case.facts.criteria if one.is_training and one.name in _DISTANCES]
+    sizes = [(*known(one.series.mean)[:1], *known(one.series.std)[:1]) for one in case.course.layers[-1:]]
+    if len(compared) != 1 or not case.progress.chance or not any(sizes):
+        return
+    (one,) = compared
+    first, guess = (next(iter(known(row)), 0.0) for row in (one.series.value, one.series.guessing))
+    power = 0.5 if one.name == "mse_loss" else 1.0
+    away = (first / guess) ** power if guess else 0.0
+    if away > _FAR and math.hypot(*sizes[0]) < _BETTER * first**power:
+        words = f"the targets are {away:.0f} times as far from the first outputs as from their own mean"
+        words += f"; the loss ends at {course.end:.3g} (best constant output: {case.progress.chance:.3g})"
+        yield TrainingSighting(None, 0, away, words, _place(case), link=Link.DATA, hint=_SCALE)
 
 
 @training_rule("MS736", "one-class-predicted", WARNING, _COLLAPSED, Link.STANDSTILL)
@@ -224,7 +244,7 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue
         guesses = [share for share in series.commonest_prediction[-n:] if share is not None]
         labels = [share for share in series.commonest_label[-n:] if share is not None]
-        rows, right = sum(series.rows[-n:]), case.progress.accuracy
+        rows, right = sum(series.rows[-n:]), progress.accuracy_of(one)[0]
         if not guesses or rows < _ENOUGH_ROWS or right is None:
             continue
         most, guessed = sum(labels) / len(labels), sum(guesses) / len(guesses)
@@ -236,11 +256,10 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue  # as in detection, with mostly background
         is_lazy = most > _IMBALANCED and guessed > _LAZY and case.progress.learns is not True
         if is_no_better and (guessed > threshold or is_lazy) and n_others >= _ENOUGH_OTHERS:
-            words = (
-                f"{percent(guessed, 1)} of the predictions are the same class, but only {percent(most, 1)} "
-                "of the labels of a batch"
-            )
-            yield TrainingSighting(None, series.step[-n], max(guesses), words, one.place)
+            words = f"{percent(guessed, 1)} of the predictions are the same class,"
+            words += f" but only {percent(most, 1)} of the labels of a batch are"
+            hint = "check the class weights" if one.is_weighted else None
+            yield TrainingSighting(None, series.step[-n], max(guesses), words, one.place, hint=hint)
             return
 
 
@@ -248,10 +267,10 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The model does well in training, but no better than chance in validation: it memorises.
 
-    Measure: binomial probability that a model halfway between chance and perfect has so low an accuracy in the last
-        evaluation; in regression, the loss there compared with that of the best constant
+    Measure: binomial probability that a model halfway between chance and perfect has an accuracy this low in the
+        last evaluation; in regression, the loss there compared with that of the best constant output
     Source: the usual 5 %; our choice: at most a tenth better than chance, or no better with that probability;
-        with few labels, 1.5 times the loss of guessing
+        with few labels, 1.5x the chance-level loss
     Hint: check the labels, and use more images; in a script of your own, compare the preprocessing and the class
         indices of both sets, and check which copy of the model is validated
     Why: the model does not work on images it was not trained on
@@ -281,10 +300,7 @@ def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSightin
         judged_on = f"{percent(right, 1)} of {rows:,} labels in evaluation ({chance}"
         words, hint = f"accuracy {percent(accuracy, 1)} in training, but {judged_on}", None
         # Labels that have nothing to do with the true ones are rarely all wrong
-        if (
-            progress.luck_of(round((1 - right) * rows), rows, 1 - 1 / max(judged[0].classes or 2, 2))
-            < _BY_DESIGN
-        ):
+        if luck_of(round((1 - right) * rows), rows, 1 - 1 / max(judged[0].classes or 2, 2)) < _BY_DESIGN:
             words, hint = f"far below chance: {words}", "give both sets the same class indices"
         else:
             words = f"memorised, not learnt: {words}"
@@ -296,7 +312,7 @@ def _is_at_chance(right: float, least: float, rows: int, luck: float, most: floa
     if luck <= most and right >= least + _BETTER * (1 - least):
         return False
     is_below = right < least + _HALFWAY * (1 - least) and Share.of(round(right * rows), rows).high < trained
-    return is_below or progress.luck_of(round((1 - right) * rows), rows, _HALFWAY * (1 - least)) < most
+    return is_below or luck_of(round((1 - right) * rows), rows, _HALFWAY * (1 - least)) < most
 
 
 def _constant_is_better(case: Case, judged: Sequence[WatchedCriterion]) -> Iterator[TrainingSighting]:
@@ -308,11 +324,9 @@ def _constant_is_better(case: Case, judged: Sequence[WatchedCriterion]) -> Itera
         return
     guesses = [value for value in one.series.guessing if value is not None]
     if guesses and one.series.rows[-1] >= _ENOUGH_NUMBERS and cost > (1 - _BETTER) * guesses[-1]:
-        judged_on = f"{cost:.3g} in evaluation, where the best constant gives {guesses[-1]:.3g}"
+        judged_on = f"{cost:.3g} in evaluation, where the best constant output gives {guesses[-1]:.3g}"
         words = f"memorised, not learnt: the loss is {main.end:.3g} in training, but {judged_on}"
-        hint = (
-            "check the targets and their order, use more images, and compare the preprocessing of both sets"
-        )
+        hint = "check the targets and their order, use more images, and preprocess both sets in the same way"
         yield TrainingSighting(None, one.series.step[0], cost, words, one.place, hint=hint)
 
 
@@ -355,9 +369,9 @@ def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         ]
         if highest[1] < threshold and highest[0] < _GROWS * threshold:
             share = statistics.fmean(shares[-third:])
-            words = (
-                f"predictions and targets of {one.name} are uncorrelated: over the samples of a batch their "
-                f"covariance is {share:.2g} times the variance of the targets, and it does not grow"
+            words = f"predictions and targets of {one.name} are uncorrelated: over the samples of a batch"
+            words += (
+                f" their covariance is {share:.2g} times the variance of the targets, and it does not grow"
             )
             yield TrainingSighting(None, one.series.step[third], share, words, one.place)
             return
@@ -389,7 +403,7 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
 
     Measure: standard deviation of outputs over a batch, or spread of their directions, relative to the first
         records, if the loss falls with its square, or ends at the loss of equal outputs; or KL divergence from the
-        prior, below 0.01 nats in half of the run
+        prior, below 0.01 nats in most later steps
     Source: Jing et al. 2022, Understanding Dimensional Collapse; Bowman et al. 2016, Generating Sentences from a
         Continuous Space; our choice: a fifth
     Hint: push samples apart: negative pairs, a margin, a stopped gradient with a predictor, or a variance term; in
@@ -412,8 +426,7 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
             continue
         for spread, at in (("standard deviation", 0), ("spread of directions", 2)):
             first, last = ends[at : at + 2]
-            is_of_distances = at and main.start > _OF_ANGLES and not is_at_point
-            if not last < threshold * first or is_of_distances:
+            if not last < threshold * first or (at and main.start > _OF_ANGLES and not is_at_point):
                 continue
             loss_left = (main.end - floor) / max(main.start - floor, _NOTHING)
             # Squared distances, and one minus the cosine, shrink as the square of the spread.

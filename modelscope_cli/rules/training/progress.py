@@ -6,12 +6,14 @@ that of guessing the commonest label.
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from modelscope_cli.records.run import luck_of
 from modelscope_cli.records.training_facts import OptimizerFacts
 from modelscope_cli.records.watch import LOOSE, POLICY, Event, ScalarSeries, TrainingFacts, WatchedCriterion
+from modelscope_cli.rules.training.guessing import cost_of_guessing, has_positions
 
 MIN_STEPS = 20  # fewer cannot show a trend of the loss
 FEW_LABELS = 4000  # a run that is no better than guessing after fewer may only have begun
@@ -26,12 +28,11 @@ _AT_CHANCE = 0.97  # share of the cost of guessing; above it nothing has been le
 _LONG = 150  # steps after which a flat loss at the cost of guessing shows that nothing is learnt
 _GOES_ON = 0.1  # share of the whole fall
 _RISEN = 1.5  # times the very first loss
-_FEW, _STEADY = 3, 0.2  # records; share of a ratio by which its quarters may differ
-_EXACTLY, _PENALTY = 1e-4, 0.03  # of a ratio: rounding, and penalties that are small beside the criterion
+_FEW_LATE = 5  # losses of the last steps, at least
+_FEW = 3  # steps
 _MARGIN = 0.05  # of accuracy, above guessing the commonest label
 LUCKY = 0.01  # probability of an accuracy by guessing
 _IMBALANCED = 0.8  # share of the commonest label: guessing it is right so often that accuracy says little
-_EVEN = 0.05  # nats
 _EVALUATED = 100  # labels; evaluations of fewer are taken together
 _QUEUE = 8  # times the rows of a batch
 _GROWN = 2.0  # times the cost of guessing at first
@@ -137,10 +138,17 @@ def follow(
     of_models = tuple(one for one in courses if one.optimizer not in loose)
     is_loose = bool(courses and not of_models)
     courses = of_models or courses
-    classes = [one for one in facts.criteria if one.is_training and one.classes and not one.is_weighted]
+    ends = [series.step[-1] for series in loss if series.step]
+    classes = [
+        one
+        for one in facts.criteria
+        if one.is_training and one.classes and not one.is_weighted
+        if one.series.step
+        and 2 * one.series.step[-1] >= min(ends, default=0)  # else it tells of the beginning
+    ]
     main = max(classes, key=lambda one: len(one.series.step), default=None)
     accuracy, guessed, rows = accuracy_of(main) if main is not None else (None, None, 0)
-    chance = cost_of_guessing(facts.criteria, loss)
+    chance = cost_of_guessing(facts, loss)
     is_adversarial = _alternate(courses, facts.optimizers)
     moves = None
     if any(event.kind == POLICY for event in events):
@@ -162,6 +170,8 @@ def follow(
     point = _of_one_point(facts) if len(courses) == 1 else None
     if point is not None:
         learns = _beyond_one_point(courses[0], point, learns)
+    if learns is None and not is_adversarial and doubt(facts) is None and proof(facts) is not None:
+        learns = True  # whatever the noise of the loss
     return CourseOfTraining(courses, chance, accuracy, guessed, is_adversarial, moves, learns, point)
 
 
@@ -219,8 +229,7 @@ def _has_moving_targets(facts: TrainingFacts, chance: float | None) -> bool:
     for one in trained:
         guesses = [cost for cost in one.series.guessing if cost is not None]
         third = len(guesses) // 3
-        is_soft = one.classes == 2 and set(one.series.accuracy) == {None}
-        if chance is None and is_soft and third:
+        if chance is None and one.classes == 2 and set(one.series.accuracy) == {None} and third:
             early, late = statistics.median(guesses[:third]), statistics.median(guesses[-third:])
             if late > _GROWN * early:
                 return True
@@ -279,15 +288,19 @@ def _learns(
 
 def course_of(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> LossCourse | None:
     """Return the course of a loss, from where the learning rate is warmed up; None if it was never recorded."""
-    pairs = list(zip(series.step, series.value, strict=True))
-    has_broken = len(pairs) > 0 and all(v is None or not math.isfinite(v) for _, v in pairs[-2:])
+    if not series.step:
+        return None
+    has_broken = all(value is None or not math.isfinite(value) for value in series.value[-2:])
     warm = _warm_up(series, rates)
-    values = [value for step, value in pairs if value is not None and math.isfinite(value) and step >= warm]
+    pairs = [(step, value) for step, value in series.finite if step >= warm]
+    values = [value for _, value in pairs]
     if not values:
         nan = math.nan  # never finite
-        never = LossCourse(series.optimizer, nan, nan, nan, nan, nan, nan, nan, nan, 0, True, False)
-        return never if pairs else None
+        return LossCourse(series.optimizer, nan, nan, nan, nan, nan, nan, nan, nan, 0, True, False)
     first, last = max(min(len(values) // 10, _MOST_WINDOW), 3), max(min(len(values) // 4, _MOST_WINDOW), 3)
+    # Of the last quarter of the steps: later ones are recorded more rarely
+    late = sum(step > (pairs[0][0] + 3 * pairs[-1][0]) / 4 for step, _ in pairs)
+    last = min(last, max(late, _FEW_LATE))
     noise = noise_deviation(values)
     early = statistics.fmean(values[:first])
     starts = range(0, max(len(values) - last, 0) + 1, max(last // 2, 1))
@@ -302,7 +315,7 @@ def course_of(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> LossCourse
         middle=statistics.fmean(values[max(len(values) // 2 - last, 0) : len(values) // 2] or values),
         least=min(statistics.fmean(values[at : at + last]) for at in starts),
         error=_CORRELATED * noise * math.sqrt(1 / min(first, len(values)) + 1 / min(last, len(values))),
-        n=len(values),
+        n=pairs[-1][0] - pairs[0][0] + 1 if len(values) >= MIN_STEPS else len(values),
         has_broken=has_broken,
         has_been_negative=min(values) < 0,
     )
@@ -316,58 +329,69 @@ def noise_deviation(values: Sequence[float]) -> float:
 
 def _warm_up(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> int:
     """Return the first step whose learning rate is near the highest, at most a third of the run."""
-    of_optimizer = [one for one in rates if one.optimizer == series.optimizer and one.group == 0]
-    rate_at = [
-        (step, rate) for one in of_optimizer for step, rate in zip(one.step, one.value, strict=True) if rate
-    ]
-    if not rate_at:
-        return 0
-    peak = max(rate for _, rate in rate_at)
-    first = next(step for step, rate in rate_at if rate >= _WARM * peak)
+    own = [one for one in rates if one.optimizer == series.optimizer and one.group == 0]
+    rate_at = [(step, rate or 0.0) for one in own for step, rate in zip(one.step, one.value, strict=True)]
+    peak = max((rate for _, rate in rate_at if rate > 0), default=math.inf)  # a rate may be NaN
+    first = next((step for step, rate in rate_at if rate >= _WARM * peak), 0)
     return first if first < series.step[-1] / 3 else 0
 
 
 def doubt(facts: TrainingFacts) -> str | None:
     """Return how the last evaluations are no better than guessing; None where they are, or none was seen.
 
-    An accuracy is at chance if guessing reaches it with a probability above 1 %.
+    An accuracy is at chance if guessing reaches it with a probability above 1 %; a loss of numbers, if it has
+    risen above that of the best constant.
     """
     doubts = []
     for one in facts.criteria:
-        if one.is_training or one.is_weighted or not one.classes or has_positions(one):
+        if one.is_training or has_positions(one):
+            continue
+        first, cost = (one.series.value or (None,))[0], late_loss(one)
+        if (one.is_weighted or not one.classes) and (first is None or cost is None or cost <= first):
+            continue  # it may not be in the unit of guessing
+        if not one.classes:
+            guesses = [value for value in one.series.guessing if value is not None]
+            if guesses and (cost or 0.0) > guesses[-1]:
+                words = f"the loss in evaluation has risen from {first:.4g} to {cost:.4g}"
+                doubts.append(f"{words}, and the best constant output gives {guesses[-1]:.4g}")
             continue
         if (found := beside_guessing(one)) is not None:
             accuracy, guessed, rows, luck = found
             if luck <= LUCKY and (accuracy >= (1 + guessed) / 2 or not costs_more_than_guessing(one)):
                 continue  # it has learnt, however sure it is where it is wrong
-            if guessed < _IMBALANCED:
+            if guessed < _IMBALANCED and not one.is_weighted:
                 words = f"the accuracy in evaluation is {100 * accuracy:.1f} % on {rows:,} labels: chance is "
-                often = f", and guessing is at least as good in {100 * luck:.0f} of 100 such evaluations"
-                doubts.append(f"{words}{100 * guessed:.1f} %{often if LUCKY < luck < 1 else ''}")
+                n = f"{100 * luck:.0f}" if luck > LUCKY else "at most 1"
+                often = f", and guessing is at least as good in {n} of 100 such evaluations"
+                doubts.append(f"{words}{100 * guessed:.1f} %{often if luck < 1 else ''}")
         if costs_more_than_guessing(one):
-            cost = f"{late_loss(one) or 0.0:.4g}, above the chance-level loss, {one.label_entropy:.4g}"
-            doubts.append(f"the loss in evaluation is {cost}")
+            guess = math.log(one.classes) if one.is_weighted else one.label_entropy
+            doubts.append(f"the loss in evaluation is {cost:.4g}, above the chance-level loss, {guess:.4g}")
     return "; ".join(dict.fromkeys(doubts)) or None
 
 
 def proof(facts: TrainingFacts) -> str | None:
     """Return how the last evaluation is better than guessing; None where it is not, or none was seen."""
     for one in facts.criteria:
-        if not one.is_training and (found := beside_guessing(one)) is not None:
+        if not one.is_training and not has_positions(one) and (found := beside_guessing(one)) is not None:
             accuracy, guessed, rows, luck = found
             if luck <= LUCKY:
-                often = f"{1000 * luck:.0f}" if luck >= 0.0005 else "less than 1"
+                often = f"{1000 * luck:.0f}" if luck >= 0.0005 else "fewer than 1"
                 words = f"the accuracy in evaluation is {100 * accuracy:.1f} % on {rows:,} labels, which"
                 words += f" guessing ({100 * guessed:.1f} %) reaches in {often} of 1,000 such evaluations"
+                how = "learnt" if accuracy >= (1 + guessed) / 2 else "learning"
                 above = costs_more_than_guessing(one)
-                return f"{words}, but the loss there is above chance level" if above else f"learnt: {words}"
+                return f"{words}, but the loss there is above chance level" if above else f"{how}: {words}"
     return None
 
 
 def costs_more_than_guessing(one: WatchedCriterion, times: float = 1.0) -> bool:
     """Tell whether the late loss of classes is above `times` that of guessing by the shares of the labels."""
-    cost = None if one.is_summed or one.is_weighted else late_loss(one)
-    return bool(one.label_entropy and cost is not None and cost > times * one.label_entropy)
+    is_of_many = one.name.startswith("binary") and (one.is_summed or one.is_weighted)  # not that of one label
+    cost = None if is_of_many else late_loss(one)
+    # Equal probabilities cost the same whatever the weights of the classes.
+    guess = math.log(one.classes or 1) if one.is_weighted else one.label_entropy
+    return bool(guess and cost is not None and cost > times * guess)
 
 
 def beside_guessing(one: WatchedCriterion) -> tuple[float, float, int, float] | None:
@@ -376,21 +400,6 @@ def beside_guessing(one: WatchedCriterion) -> tuple[float, float, int, float] | 
     if accuracy is None or guessed is None:
         return None
     return accuracy, guessed, rows, luck_of(round(accuracy * rows), rows, guessed)
-
-
-def luck_of(right: int, n: int, share: float) -> float:
-    """Return the probability that at least `right` of `n` guesses are right, by the binomial distribution.
-
-    It is 1 below the mean, where the sum would be long and every accuracy is at chance.
-    """
-    if right <= share * n or not share:
-        return float(right <= share * n)
-    hit, miss = math.log(share), math.log1p(-share)
-    most = min(n, right + 10 * math.isqrt(n) + 10)  # more is over 20 standard deviations above the mean
-    return math.fsum(
-        math.exp(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) + k * hit + (n - k) * miss)
-        for k in range(right, most + 1)
-    )
 
 
 def labels_seen(facts: TrainingFacts, n: int) -> float:
@@ -404,8 +413,7 @@ def _n_late(criterion: WatchedCriterion) -> int:
     rows = criterion.series.rows
     if criterion.is_training:
         return max(len(rows) // 3, min(len(rows), 5))
-    totals = accumulate(reversed(rows))
-    return next((n for n, total in enumerate(totals, 1) if total >= _EVALUATED), len(rows))
+    return next((n for n, k in enumerate(accumulate(reversed(rows)), 1) if k >= _EVALUATED), len(rows))
 
 
 def late_loss(criterion: WatchedCriterion) -> float | None:
@@ -433,68 +441,4 @@ def accuracy_of(criterion: WatchedCriterion) -> tuple[float | None, float | None
     if not total:
         return None, None, 0
     by_label = 0.0 if has_positions(criterion) else criterion.commonest_label or 0.0
-    guessed = max(by_label, 1 / (criterion.classes or 1))
-    return sum(right for right, *_ in rows) / total, guessed, total
-
-
-def has_positions(criterion: WatchedCriterion) -> bool:
-    """Tell whether scores of a positive and negatives were joined, so that a label is the positive's position.
-
-    That is always the same, or every position equally often in each batch. Guessing it is then no baseline.
-    """
-    shares = {share for share in criterion.series.commonest_label if share is not None}
-    if criterion.made_by != "cat" or criterion.label_entropy is None or len(shares) != 1:
-        return False
-    return abs(criterion.label_entropy + math.log(shares.pop())) < _EVEN
-
-
-def beside_the_loss(criterion: WatchedCriterion, losses: Sequence[ScalarSeries]) -> list[tuple[float, float]]:
-    """Return the values of a criterion and the losses of the same steps, where they are finite."""
-    loss_at = {step: loss for one in losses for step, loss in zip(one.step, one.value, strict=True)}
-    return [
-        (value, loss)
-        for step, value in zip(criterion.series.step, criterion.series.value, strict=True)
-        if value is not None and (loss := loss_at.get(step)) is not None
-        if math.isfinite(loss) and math.isfinite(value)
-    ]
-
-
-def scale_of(
-    criterion: WatchedCriterion, losses: Sequence[ScalarSeries], steady: float = _STEADY
-) -> float | None:
-    """Return the ratio of the loss to the criterion's mean over its rows; None if it varies by more than `steady`.
-
-    It is the number of rows for a sum over the batch, unless the script divides by it, and 4 for four accumulated
-    passes; it varies if the loss has another term.
-    """
-    ratios = sorted(loss / value for value, loss in beside_the_loss(criterion, losses) if value)
-    if len(ratios) < _FEW:
-        return None
-    middle = statistics.median(ratios)
-    spread = ratios[3 * len(ratios) // 4] - ratios[len(ratios) // 4]
-    return middle if spread <= steady * abs(middle) else None
-
-
-def cost_of_guessing(criteria: Iterable[WatchedCriterion], losses: Sequence[ScalarSeries]) -> float | None:
-    """Return the cost of guessing in the unit of the loss, for a single criterion with a best constant.
-
-    None where the loss has other terms as well: their share at chance is unknown.
-    """
-    trained = [one for one in criteria if one.is_training]
-    if len({(one.name, one.classes) for one in trained}) != 1:
-        return None
-    one = max(trained, key=lambda each: len(each.series.step))
-    scale = scale_of(one, losses)
-    if scale is None or scale <= 0:
-        return None
-    if abs(scale - 1) < _PENALTY:
-        scale = 1.0  # what is small beside the criterion is no part of guessing
-    elif scale_of(one, losses, _EXACTLY) is None:
-        return None
-    if has_positions(one):
-        return scale * math.log(one.classes or 1)
-    if one.classes and one.label_entropy is not None and not one.is_weighted:
-        return scale * one.label_entropy
-    guesses = [value for value in one.series.guessing if value is not None]
-    cost = scale * statistics.fmean(guesses) if guesses and len(guesses) == len(one.series.step) else 0.0
-    return cost if cost > 0 else None  # a likelihood has no zero, and equal targets need no guess
+    return sum(right for right, *_ in rows) / total, max(by_label, 1 / (criterion.classes or 1)), total

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from modelscope_cli.records.findings import WARNING
 from modelscope_cli.records.naming import counted, percent, rounded, some
@@ -33,13 +34,14 @@ _UNSCALED = "call scaler.unscale_(optimizer) after backward(), and before clip_g
 _FAR = 10.0  # times the largest gradient
 _MANY_PASSES = 200  # backward passes
 _MOST = 0.5  # of a model: one layer may be random by design, such as Fourier features
+_GAP = 10  # of n such values the largest is 1/n of the interval from its end, on average
 _ENOUGH_VALUES = 64  # of a weight whose standard deviation tells how it was drawn
 _TAKEN = 1e-2  # of a weight by the decay of one step: ten times a usual step
 
 
 @training_rule("MS719", "learning-rate-is-gone", WARNING, 0.5, Link.BOOKKEEPING)
 def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The learning rate is almost zero for most of the run while there is more to learn, or practically zero.
+    """The learning rate is practically zero for most of the run, or almost zero while the loss could still fall.
 
     Measure: share of the steps below 1 % of the highest learning rate
     Source: derived: 6 % of the steps in a cosine schedule that ends at zero, a third of them in He et al. 2016, who
@@ -58,8 +60,7 @@ def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue
         gone = [value <= _GONE * peak for value in values]
         share = share_of_steps(steps, gone)
-        optimizer = case.optimizer(label)
-        place = optimizer.made if optimizer else None
+        place = case.made(label)
         if peak == 0:
             words = f"the learning rate of {label} is 0 in every step"
             yield TrainingSighting(None, 0, 0.0, words, place, hint=_ABOVE_0)
@@ -72,18 +73,14 @@ def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         has_stopped = share_of_steps(steps, [value <= _NOTHING * peak for value in values]) > threshold
         if share > threshold and gone[-1] and (has_stopped or _has_more_to_learn(case)):
             since = steps[gone.index(True)]
-            words = (
-                f"the learning rate of {label} falls from {peak:.2g} to {values[-1]:.2g}, and is below 1 % "
-                f"of its peak for {percent(share)} of the run"
-            )
+            words = f"the learning rate of {label} falls from {peak:.2g} to {values[-1]:.2g},"
+            words += f" and is below 1 % of its peak for {percent(share)} of the run"
             yield TrainingSighting(None, since, share, words, place)
         elif len(rates) == 1 and (zero := _zero_since(groups)) is not None:
             share = (case.course.steps - zero) / case.course.steps
             if share >= _WASTED and case.course.steps - zero >= MIN_STEPS:
-                words = (
-                    f"the learning rate of {label} has been 0 since step {zero}: {percent(share)} of all "
-                    "steps have no effect"
-                )
+                words = f"the learning rate of {label} has been 0 since step {zero}: {percent(share)} of all"
+                words += " steps have no effect"
                 yield TrainingSighting(None, zero, share, words, place)
 
 
@@ -123,10 +120,8 @@ def mostly_frozen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     are_all_frozen = all(one in frozen for one in weights)
     if size_of(frozen) / max(size_of(running), 1) <= threshold or not (are_all_frozen and free):
         return
-    words = (
-        f"{size_of(frozen):,} of {size_of(running):,} parameters have requires_grad=False, including every weight: "
-        f"only {case.names(free)} can learn"
-    )
+    words = f"{size_of(frozen):,} of {size_of(running):,} parameters have requires_grad=False,"
+    words += f" including every weight: only {case.names(free)} can learn"
     yield TrainingSighting(None, 0, size_of(frozen) / size_of(running), words)
 
 
@@ -134,13 +129,14 @@ def mostly_frozen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def frozen_at_random(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Much of a model is frozen at random initial values.
 
-    Measure: share of a model's layers with weights, or of the values in these weights; half for one or two layers
+    Measure: share of a model's weights, or of their values; half for one weight, or for two not drawn by torch
     Source: derived: fan-in and fan-out give the standard deviation of usual random weights; trained weights are
         more than four standard errors from it, and load_state_dict has set none of these
     Hint: load the pretrained weights before freezing, or train these layers too
     Why: the trained layers receive only random features of the input
     """
     models = {one.model for one, facts in case.stated() if facts.requires_grad and facts.has_changed}
+    models -= {one.model for one in case.facts.models if one.makes_targets}  # of a frozen part
     for model in sorted(models) if case.course.steps >= MIN_STEPS else ():
         stated = [(one, facts) for one, facts in case.stated() if one.model == model and facts.has_run]
         weights = [(one, facts) for one, facts in stated if len(one.shape) > 1]
@@ -150,11 +146,14 @@ def frozen_at_random(case: Case, threshold: float) -> Iterator[TrainingSighting]
         held = [one for one, facts in frozen if _is_as_drawn(one, facts)]
         size = size_of(held) / max(size_of([one for one, _ in weights]), 1)
         share = max(size, len(held) / max(len(weights), 1))
-        if share > (threshold if len(held) > 2 else _MOST) and len(held) == len(frozen):
-            words = (
-                f"{len(held)} of {counted(len(weights), 'weight')} of {model} ({percent(size)} of the values) have "
-                f"requires_grad=False and random initial values: {case.names(held)}"
-            )
+        # Torch draws weights from +-1/sqrt(fan-in), which trained ones exceed
+        tops = [
+            (facts.start_max * math.prod(one.shape[1:]) ** 0.5, math.prod(one.shape)) for one, facts in frozen
+        ]
+        is_proved = len(held) > 1 and all(1 - _GAP / n < top < 1 + 1e-6 for top, n in tops)
+        if share > (threshold if len(held) > 2 or is_proved else _MOST) and len(held) == len(frozen):
+            words = f"{len(held)} of {counted(len(weights), 'weight')} of {model} ({percent(size)} of the"
+            words += f" values) have requires_grad=False and random initial values: {case.names(held)}"
             yield TrainingSighting(None, 0, share, words)
 
 
@@ -177,24 +176,23 @@ def _is_as_drawn(one: WatchedParameter, facts: ParameterFacts) -> bool:
 
 @training_rule("MS758", "schedule-hardly-used", WARNING, 0.2, Link.BOOKKEEPING)
 def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A schedule meant to span the run, or a warm-up, is stepped too rarely, or a short cosine too often.
+    """A schedule is stepped too rarely to take effect, or a short cosine schedule so often that it keeps cycling.
 
-    The latter in a training that does not provably learn.
+    The latter in a training that does not provably learn, or is evaluated as often as a length has steps.
 
     Measure: steps of the schedule divided by those of its optimizer; or 8 cycles of a short cosine schedule
     Source: certain: the schedule counts its steps, and its length equals that of the run; our choice: 8 cycles
     Hint: call scheduler.step() after each optimizer.step(), or give it the number of epochs as its length
     Why: the learning rate hardly changes until the end of the run, or it falls and rises again and again
     """
+    n_epochs = {len({*one.series.step}) for one in case.facts.criteria if not one.is_training}
     for one in case.facts.schedules:
-        is_short = (
-            one.schedule == "CosineAnnealingLR" and _SWINGS * one.total <= one.used >= _MOSTLY * one.steps
-        )
-        if is_short and case.may_fail():
-            words = (
-                f"{one.schedule} has a length of {counted(one.total, 'step')}, but was stepped "
-                f"{counted(one.used, 'time')}: the learning rate falls and rises again every {2 * one.total} steps"
-            )
+        is_by_step = _SWINGS * one.total <= one.used >= _MOSTLY * one.steps
+        is_meant = not case.may_fail() and one.total not in n_epochs
+        if one.schedule == "CosineAnnealingLR" and is_by_step and not is_meant:
+            words = f"{one.schedule} has a length of {counted(one.total, 'step')}, but was stepped"
+            words += f" {counted(one.used, 'time')}: the learning rate falls and rises again"
+            words += f" every {2 * one.total} steps"
             hint = "call scheduler.step() once per epoch, or make T_max the number of steps"
             yield TrainingSighting(None, 0, one.used / one.total, words, one.made, hint=hint)
         if any(event.kind == CUT for event in case.course.events):
@@ -202,18 +200,15 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         is_for_steps = one.total / 2 <= one.steps <= 2 * one.total
         if one.steps >= FEW_STEPS and is_for_steps and 1 <= one.used < threshold * one.steps:
             told = f"{counted(one.used, 'time')} in {counted(one.steps, 'step')} of {one.optimizer}"
-            words = (
-                f"{one.schedule} has a length of {counted(one.total, 'step')}, but was stepped {told}: the "
-                "learning rate hardly changes"
-            )
+            words = f"{one.schedule} has a length of {counted(one.total, 'step')},"
+            words += f" but was stepped {told}: the learning rate hardly changes"
             yield TrainingSighting(None, 0, one.used / one.steps, words, one.made)
         rates = list(case.rates(one.optimizer).values())
         is_rare = MIN_STEPS <= _RARE * one.used <= one.steps
         if one.base and is_rare and rates and rates[0] < rates[-1] == max(rates) < _LOW * one.base:
-            words = (
-                f"{one.schedule} was stepped {counted(one.used, 'time')} in {counted(one.steps, 'step')} of "
-                f"{one.optimizer}: it is still warming up at the end, at {rates[-1]:.2g} of {one.base:.2g}"
-            )
+            words = f"{one.schedule} was stepped {counted(one.used, 'time')} in {counted(one.steps, 'step')}"
+            words += f" of {one.optimizer}: it is still warming up at the end,"
+            words += f" at {rates[-1]:.2g} of {one.base:.2g}"
             yield TrainingSighting(None, 0, one.used / one.steps, words, one.made)
 
 
@@ -221,36 +216,36 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Gradients are clipped before they are unscaled, or so hard that no step changes a weight noticeably.
 
-    Measure: relative variation of the gradient norm from step to step; or a clipped norm of 1e-4 of that before, as
-        median
+    Measure: relative variation of the gradient norm from step to step; or the median norm
+        after clipping, at most 1e-4 of the norm before
     Source: derived: gradient norms vary from batch to batch, unless every one is clipped
     Hint: clip to a norm of about 1, and only after scaler.unscale_(optimizer) if there is a gradient scaler
     Why: every step has the size of the clipping threshold; gradients clipped before they are unscaled also shrink
         as the scale grows
     """
+    early = {
+        one.optimizer for one in case.facts.optimizers if one.shrunk >= max(_MOSTLY * one.cycles, FEW_STEPS)
+    }
     if told := list(case.told(CLIPPED)):
-        yield from told
+        yield from (replace(one, hint=_UNSCALED if early else None) for one in told)
         return
     _, is_still = still_weights(case, SMALL)
     for label in dict.fromkeys(one.optimizer for one in case.weights()):
         own = [one for one in case.course.parameters if one.optimizer == label]
-        optimizer = case.optimizer(label)
-        is_early = optimizer is not None and optimizer.shrunk >= max(_MOSTLY * optimizer.cycles, FEW_STEPS)
+        is_early = label in early
         if not is_still and not is_early:
             continue
         norms = _norms_together(own)
         norms = norms[len(norms) // 2 :] if is_early else norms  # a scaler adjusts its scale first
         is_even = len(norms) >= MIN_RECORDS and 0 < max(norms) <= (1 + threshold) * min(norms)
         if is_even and any(_varies(one.series.grad_norm) for one in own):
-            words = (
-                f"the gradients of {label} are clipped to a norm of {rounded(norms[-1])} in every recorded "
-                "step, so no step changes a weight noticeably"
-            )
+            words = f"the gradients of {label} are clipped to a norm of {rounded(norms[-1])}"
+            words += " in every recorded step, so no step changes a weight noticeably"
             if is_early:
                 words = f"the gradients of {label} are clipped before the gradient scaler unscales them, "
                 words += f"which leaves a norm of {rounded(norms[-1])} in every step"
-            place, hint = optimizer.made if optimizer else None, _UNSCALED if is_early else None
-            yield TrainingSighting(None, 0, norms[-1], words, place, hint=hint)
+            hint = _UNSCALED if is_early else None
+            yield TrainingSighting(None, 0, norms[-1], words, case.made(label), hint=hint)
 
 
 def _varies(norms: Sequence[float | None]) -> bool:
@@ -278,15 +273,12 @@ def decays_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting
     Why: the weights go to zero, and with them activations and gradients
     """
     for one in case.facts.optimizers:
-        rates = [
-            rate for series in case.course.lr if series.optimizer == one.optimizer for rate in series.value
-        ]
+        own = [series for series in case.course.lr if series.optimizer == one.optimizer]
+        rates = [rate for series in own for rate in series.value]
         taken = max(known(rates), default=0.0) * one.weight_decay
         if case.fails and one.weight_decay >= threshold and taken >= _TAKEN:
-            words = (
-                f"the weight decay of {one.optimizer} is {one.weight_decay:g}: at this learning rate it removes "
-                f"{percent(taken, 1)} of a weight in every step"
-            )
+            words = f"the weight decay of {one.optimizer} is {one.weight_decay:g}: at this learning rate it removes"
+            words += f" {percent(taken, 1)} of a weight in every step"
             yield TrainingSighting(None, 0, one.weight_decay, words, one.made)
 
 
@@ -326,7 +318,7 @@ def _effect(case: Case, one: OptimizerFacts, name: str, values: Sequence[float])
     if name in ("momentum", "betas") and MIN_STEPS <= steps <= longest:
         return f"each step averages {longest:,.0f} gradients, but the run has only {steps:,} steps"
     if name == "betas" and values[0] ** 2 >= math.sqrt(values[1]):
-        return "beta1 squared is above the root of beta2, so a step may be far too large"
+        return "beta1 squared is above the square root of beta2, so a step may be far too large"
     if name == "eps":
         own = [each for each in case.weights() if each.optimizer == one.optimizer]
         sizes = [

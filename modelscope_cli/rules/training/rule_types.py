@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from modelscope_cli.records.naming import some
-from modelscope_cli.records.training_facts import GRADIENT, Birth, OptimizerFacts
+from modelscope_cli.records.training_facts import GRADIENT, Birth
 from modelscope_cli.records.trials import Fix, Trials
 from modelscope_cli.records.watch import (
     Event,
@@ -101,8 +101,9 @@ class Case:
             since = event.step or 0
             yield TrainingSighting(None, since if since < self.course.steps else 0, None, message, place)
 
-    def optimizer(self, label: str) -> OptimizerFacts | None:
-        return next((one for one in self.facts.optimizers if one.optimizer == label), None)
+    def made(self, label: str) -> str | None:
+        """Return the line that makes an optimizer; None if unknown."""
+        return next((one.made for one in self.facts.optimizers if one.optimizer == label), None)
 
     def rates(self, label: str) -> dict[int, float]:
         """Return the lowest learning rate of an optimizer's groups by step."""
@@ -168,9 +169,7 @@ class Case:
         if jump is not None and jump[0] <= step:
             return False
         for series in self.course.loss:
-            pairs = zip(series.step, series.value, strict=True)
-            values = [abs(value) for at, value in pairs if at < step and value is not None]
-            values = [value for value in values if math.isfinite(value)]
+            values = [abs(value) for at, value in series.finite if at < step]
             if values and values[-1] > _RISEN * max(values[0], 1e-3):
                 return False
         return True

@@ -10,7 +10,7 @@ from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.naming import percent, rounded
 from modelscope_cli.records.training_facts import GRADIENT
 from modelscope_cli.records.watch import WatchedParameter
-from modelscope_cli.rules.training.layers import discriminator_wins
+from modelscope_cli.rules.training.layers import discriminator_wins, is_silent
 from modelscope_cli.rules.training.rule_types import (
     LASTING,
     MIN_RECORDS,
@@ -28,18 +28,18 @@ _ALL_OF_IT = 0.99  # of an output is zero
 _WHOLE = 1.0  # a change as large as the weight itself
 SMALL = 1e-5  # share of a weight that a step changes
 _NEARLY_ALL = 0.9  # of the weights
+_TIMES = 10.0  # above which a change is told in times of the weight
 _REPLACED = 5.0  # times a weight: what it was before hardly matters
 _FEW, _NEXT, _LOST = 2, 5, 2  # weights; losses; times the first loss
 _INFINITE_SLOPE = (
-    "look in the loss for the square root, norm, logarithm, division or acos of a number that becomes 0: "
-    "the derivative is infinite there; add a small eps inside; torch.autograd.set_detect_anomaly(True) "
-    "names the line"
+    "look in the loss for a sqrt, norm, log, acos or division at 0, where the derivative is infinite, and add "
+    "a small eps inside; torch.autograd.set_detect_anomaly(True) names the line"
 )
 _IN_HALVES = "use torch.amp.GradScaler, which skips steps that overflow in float16"
 _RESOLUTION = 1e-6  # share of a weight; smaller steps are lost in the rounding of float32
 _ROUNDING = 1e-6  # of the loss, at any layer
 _BY_WHAT = (
-    "look at what the loss is computed from: a detached output, a wrong variable, targets of another kind, "
+    "look at what the loss is computed from: a detached output, a wrong variable, targets of the wrong kind, "
     "or values whose sum is always the same"
 )
 _SEEN = 1e-5  # share of a weight that a step changes; its sum over the steps shows in nine digits
@@ -60,9 +60,7 @@ def gradient_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighti
     """
     birth = case.born(GRADIENT)
     if birth is not None:
-        words = (
-            f"its gradient is not finite at step {birth.step}, although all outputs and the loss are finite"
-        )
+        words = f"its gradient is not finite at step {birth.step}, although outputs and loss are finite"
         link, hint = case.link_of_break(GRADIENT), _INFINITE_SLOPE
         if any("float16" in model.dtypes for model in case.facts.models):
             hint = f"{_IN_HALVES}; {hint}"
@@ -174,21 +172,21 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if rows:
         rows.sort(key=lambda row: row[:2])
         step, change, one = rows[0]
-        words = (
-            f"one step changes it by {percent(-change)} of its norm (median; limit {percent(threshold)}, exceeded "
-            f"from step {step})"
-        )
+        words = f"one step changes it by {_of_its_norm(-change)} (median;"
+        words += f" limit {percent(threshold)}, exceeded from step {step})"
         if not case.fails:
-            words = (
-                f"the first step changes it by {rounded(one.series.update_ratio[0] or 0.0)}x its norm, and "
-                f"nearly all weights by more than {_WHOLE:g}x"
-            )
+            words = f"the first step changes it by {rounded(one.series.update_ratio[0] or 0.0)}x its norm,"
+            words += f" and nearly all weights by more than {_WHOLE:g}x"
         if jump and jump[0] >= step:
             step = jump[0]
             words += f"; {rise}"
         yield TrainingSighting(one, step, -change, words + case.followed(rows), severity=severity)
     elif jump:
         yield TrainingSighting(None, jump[0], jump[2] / jump[1], rise, severity=severity)
+
+
+def _of_its_norm(change: float) -> str:
+    return f"{percent(change)} of its norm" if change < _TIMES else f"{change:,.0f} times its norm"
 
 
 def _overwrites(case: Case) -> bool:
@@ -216,8 +214,7 @@ def _large(one: WatchedParameter, threshold: float) -> tuple[int, float, Watched
     ]
     large = [(step, ratio) for step, ratio in ratios if ratio > threshold]
     share = share_of_steps([step for step, _ in ratios], [ratio > threshold for _, ratio in ratios])
-    is_often = share > _OFTEN and len(large) >= LASTING
-    if not is_often and not any(ratio > _WHOLE for _, ratio in ratios):
+    if not (share > _OFTEN and len(large) >= LASTING) and not any(ratio > _WHOLE for _, ratio in ratios):
         return None
     return large[0][0], -statistics.median(ratio for _, ratio in large), one
 
@@ -285,7 +282,7 @@ def unchanged(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Or its first values are loaded again and again, while the averages of the optimizer go on.
 
     Measure: recorded steps with a nonzero learning rate and gradient; or 3 reloads of the initial values
-    Source: certain: its values are the same before and after each step, although steps of this size would show
+    Source: certain: its values are the same before and after each step, although such steps would change them
     Hint: check what writes to the weight: an optimizer that changes a copy, a hook, load_state_dict; keep weights
         in float32 if steps are lost in rounding
     Why: part of the model keeps its initial weights
@@ -302,9 +299,7 @@ def unchanged(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             why = " (in half precision steps below its resolution are lost in rounding)" if is_half else ""
             n = len(first.series.step)
             words = f"receives a nonzero gradient, but {reason}, in all {n} recorded steps{why}"
-            optimizer = case.optimizer(first.optimizer)
-            place = optimizer.made if optimizer else None
-            yield TrainingSighting(first, 0, n, words + case.beside(others), place)
+            yield TrainingSighting(first, 0, n, words + case.beside(others), case.made(first.optimizer))
     for one in () if still or restored else case.facts.optimizers:
         if one.restored >= _RESTORED:
             words = f"the weights from before the first step are loaded again {one.restored} times, and "
@@ -359,15 +354,16 @@ def always_zero(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         *others, last = rows
         n = len(last.series.step)
         words = f"its gradient is exactly zero in all {n} recorded steps{case.beside(others)}"
-        is_dead = any(discriminator_wins.judge(case, discriminator_wins.threshold)) or any(
+        # Another rule says why
+        is_dead = is_silent(case) or any(discriminator_wins.judge(case, discriminator_wins.threshold))
+        is_dead |= any(
             (known(layer.series.zero_fraction)[-1:] or [0.0])[0] > _ALL_OF_IT
             or (known(layer.series.saturated_fraction or ())[-1:] or [0.0])[0] > _OFTEN
             for layer in case.course.layers
             if layer.model == last.model
-        )  # another rule says why
-        yield TrainingSighting(
-            last, 0, n, words, case.called(last.model), link=None if is_dead else Link.WIRING
         )
+        link = None if is_dead else Link.WIRING
+        yield TrainingSighting(last, 0, n, words, case.called(last.model), link=link)
 
 
 def _is_never_reached(one: WatchedParameter, threshold: float = MIN_RECORDS) -> bool:
@@ -388,10 +384,8 @@ def _hardly_moves(case: Case, one: WatchedParameter) -> bool:
     """Tell whether all steps of a failing training together, in one direction, would hardly change a weight."""
     ratios = [ratio or 0.0 for ratio in one.series.update_ratio]
     lengths = [after - step for step, after in pairwise((*one.series.step, case.course.steps))]
-    return (
-        case.fails
-        and sum(ratio * length for ratio, length in zip(ratios, lengths, strict=True)) < _STANDSTILL
-    )
+    moved = sum(ratio * length for ratio, length in zip(ratios, lengths, strict=True))
+    return case.fails and moved < _STANDSTILL
 
 
 def _is_to_learn(one: WatchedParameter) -> bool:

@@ -3,14 +3,16 @@
 import math
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from modelscope_cli.records import watch as events
 from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.naming import counted, rounded
 from modelscope_cli.records.watch import WatchedCriterion
 from modelscope_cli.rules.training import progress
+from modelscope_cli.rules.training.guessing import beside_the_loss, has_positions, scale_of
 from modelscope_cli.rules.training.layers import is_silent
-from modelscope_cli.rules.training.progress import MIN_STEPS, beside_the_loss, has_positions, scale_of
+from modelscope_cli.rules.training.progress import MIN_STEPS
 from modelscope_cli.rules.training.rule_types import (
     Case,
     Link,
@@ -29,6 +31,7 @@ _POSITIVE = "exp", "softplus", "relu", "sigmoid"
 _WIDTH = {"sigmoid": 1.0, "tanh": 2.0, "hardtanh": 2.0}  # of the range of an activation
 _LOGARITHM = 1e-3  # above the logarithm of a probability to which a script adds a small constant
 _NO_VARIANCE = 1e-12
+_NEGATIVE = -1e-3  # below what rounding makes of a loss of 0
 _NONE_LEFT = 0.05  # of both losses of adversaries, at first 2 log 2 and log 2
 _ROUNDING = 1e-6  # of a spread
 _NEARLY_NOTHING = 0.5  # of the cost of guessing between all classes
@@ -37,8 +40,11 @@ _FAR_ABOVE = 1.5  # times the cost of guessing, and the first value
 _MANY = 8  # rows of a batch, which have one class by chance at most once in 128 times; steps
 _NEARLY_ALL = 0.9  # of the steps; of the labels
 _SHUFFLE = "shuffle the training data: shuffle=True in its DataLoader"
+_BOTH_LABELS = "criterion(D(real), ones) + criterion(D(fake.detach()), zeros)"
+_WEIGHT = "use a weight above 0, which may grow slowly: loss = reconstruction + weight * divergence"
 _LESS = 0.05  # times the criterion's mean over its rows
 _LONG, _SMALL_SHARE, _AS_GUESSED = 150, 0.1, 0.97  # steps; of the loss; of the cost of guessing
+_DIVERGENCE = "the first argument of F.kl_div must be log_softmax(student), the second softmax(teacher)"
 _MORE = 1.5  # times the criterion's mean over its rows; a script may divide a sum by their number
 
 
@@ -62,16 +68,12 @@ def applied_twice(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if n < threshold or not (is_exp or all(one.series.is_probability)):
             continue
         if is_exp:
-            words = (
-                f"{one.name} receives the output of {one.made_by}, but applies exp itself (log_input=True), so "
-                "it cannot predict a rate below 1"
-            )
+            words = f"{one.name} receives the output of {one.made_by}, but applies exp itself (log_input=True), so"
+            words += " it cannot predict a rate below 1"
         elif inner == "softmax" and (one.classes or 0) > 1:
             lowest = math.log(math.e + (one.classes or 1) - 1) - 1  # of softmax of probabilities
-            words = (
-                f"{one.name} receives probabilities (they sum to 1), but applies softmax itself, "
-                f"so the loss cannot fall below {lowest:.3g}"
-            )
+            words = f"{one.name} receives probabilities (they sum to 1), but applies softmax itself,"
+            words += f" so the loss cannot fall below {lowest:.3g}"
         elif inner == "sigmoid" and one.made_by in ("sigmoid", "softmax"):
             words = f"{one.name} receives the output of {one.made_by}, but applies sigmoid itself"
         elif one.name == "nll_loss" and one.made_by != "log_softmax":
@@ -94,20 +96,18 @@ def logits_not_logarithms(case: Case, threshold: float) -> Iterator[TrainingSigh
     """
     for one in _losses(case):
         over = (one.made_by or "").partition(" over ")[2]
-        if over:
-            words = f"the probabilities that {one.name} receives sum to 1 over {over}, not over the classes"
-            yield TrainingSighting(None, one.series.step[0], None, words, one.place)
-            continue
         are_positive = len(one.series.step) >= threshold and all(one.series.is_positive)
-        if one.name in ("kl_div", "ctc_loss") and are_positive:
+        if over or (one.name in ("kl_div", "ctc_loss") and are_positive):
             words = f"{one.name} receives probabilities, but expects log-probabilities, which are never above zero"
-            yield TrainingSighting(None, one.series.step[0], None, words, one.place)
+            if over:
+                words = f"the probabilities that {one.name} receives sum to 1 over {over}, not the classes"
+            hint = _DIVERGENCE if one.name == "kl_div" else None
+            yield TrainingSighting(None, one.series.step[0], None, words, one.place, hint=hint)
             continue
         values = known(one.series.value)
-        is_bare = (
-            one.name in ("nll_loss", "ctc_loss") and one.made_by != "log_softmax" and len(values) >= threshold
-        )
-        if is_bare and min(values) < -_LOGARITHM and not all(one.series.is_probability):
+        is_bare = one.name in ("nll_loss", "ctc_loss") and one.made_by != "log_softmax"
+        is_bare &= not all(one.series.is_probability)
+        if is_bare and len(values) >= threshold and min(values) < -_LOGARITHM:
             words = f"{one.name} is negative: it receives scores, but expects log-probabilities"
             yield TrainingSighting(None, one.series.step[0], min(values), words, one.place)
 
@@ -142,10 +142,8 @@ def _out_of_reach(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         variances = known(one.series.target_variance)
         most = (_WIDTH.get(one.made_by or "", math.inf) / 2) ** 2
         if len(variances) >= threshold and min(variances) > most:
-            words = (
-                f"{one.name} compares the output of {one.made_by} with targets whose standard deviation is "
-                f"{math.sqrt(variances[0]):.3g}: most of them are out of range"
-            )
+            words = f"{one.name} compares the output of {one.made_by} with targets whose standard"
+            words += f" deviation is {math.sqrt(variances[0]):.3g}: most of them are out of range"
             yield TrainingSighting(None, one.series.step[0], len(variances), words, one.place)
 
 
@@ -153,18 +151,17 @@ def _out_of_reach(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The steps increase the criterion that they should decrease.
 
-    A minimised negative criterion, alone or as a term, maximize=True, a score that is minimised, a policy gradient
-    against the advantages or under which the rewards fall, or a loss that falls without limit.
+    A minimised negative criterion, alone or as a term, maximize=True, a score that is minimised, targets for which
+    a criterion is negative, or a loss that falls without limit. The sign of a policy gradient is not looked at.
 
     Measure: recorded steps, all with a negative loss and a positive criterion; or a subtracted criterion that
-        reaches 1.5 times its chance level; or 12 policy losses, or 8 with advantages
+        reaches 1.5 times its chance level
     Source: certain: the criterion rises as the loss falls
     Hint: flip the sign: look for a missing or extra minus, or maximize=True
     Why: the model gets worse with every step
     """
-    yield from case.told(events.RETURN_FALLS)
     if case.progress.is_adversarial:
-        yield from _colluding(case)
+        yield from () if any(_same_label(case)) else _colluding(case)
         return
     for one in _losses(case):
         pairs = beside_the_loss(one, case.course.loss)
@@ -172,7 +169,10 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue
         rise = f"which rises from {pairs[0][0]:.3g} to {pairs[-1][0]:.3g}"
         maximizer = next((each for each in case.facts.optimizers if each.maximizes), None)
-        is_minus = (scale_of(one, case.course.loss) or 0) < 0
+        scale = scale_of(one, case.course.loss) or 0.0
+        # One that is not part of the loss may rise as well
+        (first, first_loss), (last, last_loss) = pairs[0], pairs[-1]
+        is_minus = scale < 0 and last_loss - first_loss < 0.5 * scale * (last - first)
         if is_minus and all(value > 0 and loss < 0 for value, loss in pairs):
             words, place = f"the loss is minus {one.name}, {rise}", one.place
         elif maximizer is not None:
@@ -192,10 +192,24 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         link, line = Link.LOSS if is_bare else None, place or (told[0].place if told else None)
         yield TrainingSighting(None, 0, main.end, words, line, link=link)
     yield from _subtracted(case)
+    yield from _below_zero(case)
+
+
+def _below_zero(case: Case) -> Iterator[TrainingSighting]:
+    """A binary cross-entropy that is negative, as only targets outside of 0 to 1 make it."""
+    for one in _losses(case):
+        low = min(filter(math.isfinite, known(one.series.value)), default=0.0)
+        if one.name.startswith("binary_cross_entropy") and low < _NEGATIVE:
+            words = f"{one.name} falls to {low:.3g}, but it is never negative for targets from 0 to 1"
+            hint = "scale the targets to 0..1: divide masks of 0 and 255 by 255"
+            yield TrainingSighting(None, one.series.step[0], low, words, one.place, hint=hint)
 
 
 def _colluding(case: Case) -> Iterator[TrainingSighting]:
-    """A generator and its discriminator, by cross-entropies of real and generated, of which both go to 0."""
+    """A generator and its discriminator, by cross-entropies of real and generated, of which both go to 0.
+
+    By a hinge, that of the generator goes to the scores of generated samples, which are below -1.
+    """
     courses, losses = case.progress.losses, _losses(case)
     fed = {one.model for one in case.facts.models if one.is_fed}
     owners = {one.optimizer: one.model for one in case.weights()}
@@ -204,13 +218,18 @@ def _colluding(case: Case) -> Iterator[TrainingSighting]:
     is_pair = [name in fed for name in names] == [False, True]
     over = [0 <= one.end < _NONE_LEFT * one.start and not one.has_been_negative for one in pair]
     are_over = all(over) or (over[0] and all(map(_is_least, losses)))
-    if not (is_pair and are_over and losses and all(one.name.startswith("binary_cross") for one in losses)):
+    is_hinge = not losses and over == [False, True] and pair[0].has_fallen is True and pair[0].end < -0.9
+    are_over &= bool(losses) and all(one.name.startswith("binary_cross") for one in losses)
+    if not is_pair or not (is_hinge or are_over):
         return
-    ends = [f"{name} {one.start:.3g} to {one.end:.2g}" for name, one in zip(names, pair, strict=True)]
-    least = "0" if all(over) else "the least that smoothed labels allow"
-    words = f"both losses fall to {least}, {', '.join(ends)}: {names[0]} is rewarded for what {names[1]} recognises"
+    named = zip(names, pair, strict=True)
+    ends = ", ".join(f"{name} {one.start:.3g} to {one.end:.2g}" for name, one in named)
+    least = "" if is_hinge else " to 0" if all(over) else " to the least that smoothed labels allow"
+    words = f"both losses fall{least}, {ends}: {names[0]} is trained to be recognised by {names[1]}"
     place = next((one.place for one in losses if one.commonest_label == 1), None)
-    hint = "compute the loss of the generator with the labels of real samples: criterion(D(fake), ones)"
+    hint = f"give generated samples the label 0 in the loss of {names[1]}, and 1 in that of {names[0]}"
+    if is_hinge:
+        hint = "minimise minus the score of generated samples: -D(fake).mean()"
     yield TrainingSighting(None, 0, pair[0].end, words, place, hint=hint)
 
 
@@ -242,7 +261,7 @@ def _rises(values: Sequence[float]) -> bool:
 
 @training_rule("MS723", "loss-has-the-wrong-scale", WARNING, 1, Link.WIRING)
 def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The loss is a sum over the batch, was divided twice, or is mostly a penalty, and training fails.
+    """The loss of a failing run is a sum over the batch, divided twice or mostly a penalty; or its KL weight is 0.
 
     Measure: rows of a batch; for a penalty, the share of the criterion in the loss, and the criterion relative to
         that of the best constant output
@@ -252,8 +271,10 @@ def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Why: a summed loss makes steps grow with the batch size; under a penalty that is too large the model learns
         nothing from the data
     """
-    yield from _outweighed(case)
-    if case.progress.learns is True:
+    yield from (replace(one, hint=_WEIGHT) for one in case.told(events.UNWEIGHTED))
+    outweighed = list(_outweighed(case))
+    yield from outweighed
+    if case.progress.learns is True or outweighed:
         return
     for one in _losses(case):
         rows = max(one.series.rows, default=0)
@@ -261,16 +282,15 @@ def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if scale is None or rows <= threshold:
             continue
         if case.fails and one.is_summed and scale > _MORE:
-            words = f"{one.name} is a sum over {counted(rows, 'row')}, so its gradients are that many times larger"
+            words = f"{one.name} is a sum over {counted(rows, 'row')}: its gradients are {rows:,}x as large"
         elif 0 < scale < _LESS:
             words = f"the loss is only {scale:.2g} times the mean of {one.name}: it was divided twice"
         else:
             continue
         yield TrainingSighting(None, one.series.step[0], rows, words, one.place)
         return
-    if not case.fails:
-        return
-    yield from case.told(events.SUMMED)
+    if case.fails:
+        yield from case.told(events.SUMMED)
 
 
 def _outweighed(case: Case) -> Iterator[TrainingSighting]:
@@ -280,6 +300,8 @@ def _outweighed(case: Case) -> Iterator[TrainingSighting]:
         return
     (one,) = losses
     pairs, guesses = beside_the_loss(one, case.course.loss), known(one.series.guessing)
+    if one.label_entropy and not (one.is_summed or one.is_weighted):
+        guesses = [one.label_entropy] * len(pairs)
     third = len(pairs) // 3
     if third < _MANY or len(guesses) < third:
         return
@@ -289,19 +311,17 @@ def _outweighed(case: Case) -> Iterator[TrainingSighting]:
     )
     cost = statistics.fmean(guesses[-third:])
     is_divergence = any(case.told(events.COLLAPSED))
-    is_outweighed = first[0] < _SMALL_SHARE * first[1] and last[1] < 2 * last[0]
+    is_outweighed = first[0] < _SMALL_SHARE * first[1] and (case.fails or last[1] < 2 * last[0])
     if is_divergence and last[0] > _AS_GUESSED * cost and not any(case.told(events.DETACHED)):
-        words = (
-            f"{one.name} ends at {last[0]:.3g}, and the best constant output gives {cost:.3g}: it is outweighed "
-            "by the KL divergence, which is 0 for every sample"
-        )
+        words = f"{one.name} ends at {last[0]:.3g}, and the best constant output gives {cost:.3g}: it is outweighed"
+        words += " by the KL divergence, which is 0 for every sample"
         hint = "sum or average both over the same dimensions, or lower the weight of the KL term"
         link = Link.STANDSTILL if is_silent(case) else None
         since, share = one.series.step[0], last[0] / cost
         yield TrainingSighting(None, since, share, words, one.place, link=link, hint=hint)
     elif is_outweighed and last[0] > _AS_GUESSED * max(cost, middle[0]):
         words = (
-            f"{one.name} is outweighed by other terms, at first {first[0]:.2g} of a loss of {rounded(first[1])}: "
+            f"{one.name} is outweighed by other terms (at first {first[0]:.2g} of a loss of {rounded(first[1])}): "
             f"it ends at {last[0]:.3g}, and the best constant output gives {cost:.3g}"
         )
         hint = "lower the weight of the other terms, such as a penalty on weights or activations"
@@ -320,10 +340,8 @@ def broadcast(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in _losses(case):
         if one.shapes is not None:
             given, wanted = (str(tuple(shape)) for shape in one.shapes)
-            words = (
-                f"{one.name} compares a prediction of shape {given} with a target of shape {wanted}: they "
-                "are broadcast, so every prediction is compared with every target"
-            )
+            words = f"{one.name} compares a prediction of shape {given} with a target of shape {wanted}: they"
+            words += " are broadcast, so every prediction is compared with every target"
             yield TrainingSighting(None, one.series.step[0], None, words, one.place)
             return
     yield from case.told(events.BROADCAST)
@@ -333,14 +351,13 @@ def broadcast(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Every label is the same, so there is nothing to learn.
 
-    Measure: labels, all of one class
+    Measure: labels, all of the same class
     Source: our choice: 32 labels of 2 equally likely classes agree by chance once in 2 billion batches
     Hint: check how the labels are read, and whether the data is shuffled
     Why: a model that always predicts that label has a perfect loss
     """
     losses, main = _losses(case), case.progress.main
-    if not case.progress.is_adversarial:
-        yield from _sorted(case)
+    yield from _same_label(case) if case.progress.is_adversarial else _sorted(case)
     if case.progress.is_adversarial or len(losses) != 1 or main is None:
         return  # adversaries use one label at a time, and so do parts of many losses
     (one,) = losses
@@ -358,6 +375,22 @@ def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         yield TrainingSighting(None, one.series.step[0], 1.0, words, one.place)
 
 
+def _same_label(case: Case) -> Iterator[TrainingSighting]:
+    """A discriminator with the same label for all its samples.
+
+    Each sample has one: scores that are compared with each other, as in a relativistic GAN, share theirs.
+    """
+    fed = {one.model for one in case.facts.models if one.is_fed}
+    owners = {one.optimizer: one.model for one in case.weights()}
+    for label, model in owners.items():
+        own = [one for one in _losses(case) if one.optimizers == (label,)]
+        given = [one.series.samples[:1] for one in case.facts.inputs if one.model == model and not one.type]
+        labels, n_judged = {one.label for one in own}, sum(sum(one.series.rows[:1]) for one in own)
+        if model in fed and given[:1] == [(n_judged,)] and len(labels) == 1 and None not in labels:
+            words = f"every label of {model} is {labels.pop()}, so it cannot learn which samples are real"
+            yield TrainingSighting(None, 0, 1.0, words, own[0].place, severity=ERROR, hint=_BOTH_LABELS)
+
+
 def _sorted(case: Case) -> Iterator[TrainingSighting]:
     """Batches with labels of one class each, which differs between batches: most; nearly all of pixels."""
     sizes = {one.shape[0] for one in case.facts.inputs if one.shape}
@@ -368,7 +401,8 @@ def _sorted(case: Case) -> Iterator[TrainingSighting]:
         by_chance = sum(most ** (rows - 1) for _, rows in batches)
         least = (n + by_chance) / 2 if sizes.intersection(one.series.rows) else n
         if n >= _MANY and most < _NEARLY_ALL and n_pure >= min(least, _NEARLY_ALL * n):
-            words = f"all labels of a batch are of one class in {n_pure} of {n} recorded steps: the data is sorted"
+            when = f"in {n_pure} of {n} recorded steps"
+            words = f"all labels of a batch are the same {when}: the data is sorted"
             yield TrainingSighting(None, one.series.step[0], most, words, one.place, hint=_SHUFFLE)
             return
 
@@ -386,48 +420,30 @@ def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if case.progress.is_adversarial and one.is_fed:
             continue  # a discriminator is given samples of one kind at a time
         n, n_alike, spread_at_first, spread, *_ = one.outputs
-        is_lost = n >= 2 * threshold and spread < _ROUNDING * spread_at_first
-        if n >= threshold and (n_alike == n or is_lost):
+        if n >= threshold and (n_alike == n or (n >= 2 * threshold and spread < _ROUNDING * spread_at_first)):
             when = f"in all {int(n)} recorded passes" if n_alike == n else "at the end of the run"
             words = f"{one.model} returns the same output for all samples of a batch, {when}"
             inner = [layer for layer in case.course.layers if layer.model == one.model][:-1]
-            has_died = any(
-                known(layer.series.zero_fraction)[-1:] == [1.0] for layer in inner
-            )  # another rule reports why
+            # Another rule reports why
+            has_died = any(known(layer.series.zero_fraction)[-1:] == [1.0] for layer in inner)
             is_short = has_died and n_alike < n and not case.may_fail()
             if is_short and all(zeros_since(layer, (1.0).__eq__) is None for layer in inner):
                 continue  # it may recover
-            is_late = has_died or n_alike < n
+            link = Link.STANDSTILL if has_died or n_alike < n else None
             since = 0 if n_alike == n else None
-            yield TrainingSighting(
-                None, since, n, words, one.called, link=Link.STANDSTILL if is_late else None
-            )
+            yield TrainingSighting(None, since, n, words, one.called, link=link)
 
 
 @training_rule("MS759", "output-sees-too-much", ERROR, 0, Link.WIRING)
 def leaks(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """An output depends on other samples of the batch, or on the tokens that it has to predict.
+    """An output depends on other samples of the batch.
 
     Leaks found with a copy of the model on a changed batch; adversaries may compare samples on purpose.
 
     Measure: outputs that change with inputs they must not depend on, in a copy of the model in evaluation mode
-    Source: certain: changing the other samples, or the last token, changes the output
-    Hint: check dim of each softmax, and batch_first; pass the attention a causal mask
-    Why: at inference those tokens or samples are not available, and the model fails
+    Source: certain: changing the other samples changes the output
+    Hint: check dim of each softmax, and batch_first
+    Why: at inference those samples are not there, and the model fails
     """
     if not case.progress.is_adversarial:
         yield from case.told(events.LEAKS)
-
-
-@training_rule("MS777", "targets-not-the-next-token", ERROR, 5, Link.WIRING)
-def misaligned(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The labels of a sequence model are tokens that it reads, or were shifted twice.
-
-    Measure: recorded steps, in all of which every label equals the token at the same offset: 0, -1 or 2; at offset
-        0, the output must depend on that token at least 3 times as much as on any other
-    Source: certain: the labels were compared with the tokens that entered the model
-    Hint: shift the targets by one: inputs tokens[:, :-1], targets tokens[:, 1:]; transformers models do so
-        themselves if given labels=input_ids
-    Why: the loss falls to 0 by copying, and the model predicts nothing; shifted twice, it predicts the wrong token
-    """
-    return case.told(events.MISALIGNED)

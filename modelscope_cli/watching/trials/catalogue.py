@@ -12,6 +12,7 @@ from modelscope_cli.watching.trials.criterion_changes import (
     expected_input,
     labels_shuffled,
     no_label_smoothing,
+    usual_logits,
 )
 from modelscope_cli.watching.trials.trial import Clues
 
@@ -143,6 +144,11 @@ def _start(clues: Clues) -> int:
     return _when(far > 4 or clues.has_found("MS729 MS739"), far > 2)
 
 
+def _logits(clues: Clues) -> int:
+    std = clues.survey.logits
+    return _when(0 < std < 0.05 or std > 20, False)  # a new last layer of torch outputs 0.1 to 1
+
+
 def _optimizer_place(clues: Clues) -> str | None:
     return next((one["place"] for one in clues.survey.settings if one["place"]), None)
 
@@ -207,19 +213,9 @@ TRIALS = (
     Trial(
         "no double softmax",
         expected_input,
-        _found("MS720 MS738", "cross_entropy", "binary_cross_entropy_with_logits"),
-        _says("logits as the input of the criterion"),
-        _says("pass the logits to the criterion, without a softmax or sigmoid before it"),
-        lambda clues: clues.survey.criterion,
-        "MS720 MS738",
-        rescales=True,
-    ),
-    Trial(
-        "log-probabilities",
-        expected_input,
-        _found("MS720 MS738", "nll_loss"),
-        _says("log_softmax of the logits before nll_loss"),
-        _says("use cross_entropy on the logits, or log_softmax over the classes before nll_loss"),
+        _found("MS720 MS738", "cross_entropy", "binary_cross_entropy_with_logits", "nll_loss"),
+        _says("logits as the input of the criterion, or log-probabilities where it is nll_loss"),
+        _says("pass the logits to the criterion, without a softmax or sigmoid; log_softmax before nll_loss"),
         lambda clues: clues.survey.criterion,
         "MS720 MS738",
         rescales=True,
@@ -310,7 +306,7 @@ TRIALS = (
     Trial(
         "channels",
         data.permuted,
-        lambda clues: _when(clues.survey.roughness > 1.3, False),
+        _found("MS767"),
         _says("images permuted from height, width, channels instead of reshaped"),
         _says("permute(0, 3, 1, 2) in place of view or reshape"),
         lambda clues: clues.survey.model,
@@ -353,6 +349,18 @@ TRIALS = (
         rescales=True,
     ),
     Trial(
+        "usual logits",
+        usual_logits,
+        _logits,
+        lambda clues: f"logits divided by {clues.survey.logits:.2g}, their standard deviation",
+        _says(
+            "leave out what scales the logits: a temperature, a factor, the size of the last initial weights"
+        ),
+        lambda clues: clues.survey.criterion,
+        cause=lambda clues: f"the logits are too {'small' if clues.survey.logits < 1 else 'large'}: ",
+        rescales=True,
+    ),
+    Trial(
         "sign",
         gradients.sign_exchanged,
         _sign,
@@ -362,7 +370,7 @@ TRIALS = (
         "MS722",
         rescales=True,
     ),
-    *map(_rate, (0.1, 0.01, 1e-4, 10, 100, 10000)),
+    *map(_rate, (0.1, 0.01, 1e-3, 1e-4, 10, 100, 1000, 10000)),
     Trial(
         BOTH,
         _standardised_slower,
@@ -408,4 +416,4 @@ def ordered(clues: Clues) -> tuple[list[Trial], list[Trial]]:
 
 def _far(clues: Clues) -> str:
     far, name = clues.far_weights
-    return f" ({name} differs in size {rounded(far)} times)" if name else ""
+    return f" ({name} differs in size by {rounded(far)}x)" if name else ""

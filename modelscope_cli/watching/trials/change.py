@@ -13,7 +13,7 @@ class Act:
     Attributes:
         tell: writes a note into the results.
         leave_out: the running step does not count.
-        n: how often it was called; a change that never was had nothing to act on.
+        n: how often it was called; a change that never was had nothing to change.
     """
 
     tell: Callable[..., Any]

@@ -19,21 +19,33 @@ from modelscope_cli.watching.trials.criteria import (
 
 
 @contextmanager
-def expected_input(act: Act) -> Iterator[None]:
-    """Give a criterion of logits those that its input, probabilities, stands for; nll_loss log-probabilities."""
+def _with_calls(change: Callable[[CriterionCall], CriterionCall | None], act: Act) -> Iterator[None]:
+    """Call criteria as `change` says; where it returns None, as the script does."""
 
     def handle(criterion: CriterionCall, original: Callable[..., Any]) -> Any:
-        x = criterion.x
-        if isinstance(x, Tensor) and is_doubled(criterion):
+        changed = change(criterion)
+        if changed is not None:
             act()
-            is_classes = criterion.kind == CLASSES
-            criterion = criterion.with_arguments(
-                input=criterion.log_probabilities(x) if is_classes else criterion.logits(x)
-            )
+        criterion = changed or criterion
         return original(*criterion.args, **criterion.kwargs)
 
     with replaced(*wrapped_criteria(handle)):
         yield
+
+
+def expected_input(act: Act) -> Any:
+    """Give a criterion of logits those that its input, probabilities, stands for; nll_loss log-probabilities."""
+
+    def change(criterion: CriterionCall) -> CriterionCall | None:
+        x = criterion.x
+        if not isinstance(x, Tensor) or not is_doubled(criterion):
+            return None
+        is_classes = criterion.kind == CLASSES
+        return criterion.with_arguments(
+            input=criterion.log_probabilities(x) if is_classes else criterion.logits(x)
+        )
+
+    return _with_calls(change, act)
 
 
 def is_doubled(criterion: CriterionCall) -> bool:
@@ -45,32 +57,48 @@ def is_doubled(criterion: CriterionCall) -> bool:
     return is_distribution(x) if criterion.kind == CLASSES else is_binary and is_probability(x)
 
 
-@contextmanager
-def no_label_smoothing(act: Act) -> Iterator[None]:
+def usual_logits(act: Act) -> Any:
+    """Divide the logits that a criterion of a training is given by the standard deviation of its first ones."""
+    known: dict[str, float] = {}
+
+    def change(criterion: CriterionCall) -> CriterionCall | None:
+        x = criterion.x
+        if not isinstance(x, Tensor) or not x.requires_grad:
+            return None
+        std = known.setdefault(criterion.name, std_of_logits(criterion))
+        return criterion.with_arguments(input=criterion.log_probabilities(x / std)) if std else None
+
+    return _with_calls(change, act)
+
+
+def std_of_logits(criterion: CriterionCall) -> float:
+    """Return the standard deviation of the logits of a row of classes; 0 where the input is not of logits."""
+    x = criterion.x.detach().float()
+    is_of_classes = criterion.kind == CLASSES and x.ndim > 1 and x.shape[1] > 1
+    return float(x.std(1).mean()) if is_of_classes and not is_distribution(x) else 0.0
+
+
+def no_label_smoothing(act: Act) -> Any:
     """Compute cross-entropies without smoothing of the labels."""
 
-    def handle(criterion: CriterionCall, original: Callable[..., Any]) -> Any:
-        if criterion.options.get("label_smoothing"):
-            act()
-            criterion = criterion.with_arguments(label_smoothing=0.0)
-        return original(*criterion.args, **criterion.kwargs)
+    def change(criterion: CriterionCall) -> CriterionCall | None:
+        is_smooth = criterion.options.get("label_smoothing")
+        return criterion.with_arguments(label_smoothing=0.0) if is_smooth else None
 
-    with replaced(*wrapped_criteria(handle)):
-        yield
+    return _with_calls(change, act)
 
 
-@contextmanager
-def labels_shuffled(act: Act) -> Iterator[None]:
+def labels_shuffled(act: Act) -> Any:
     """Give every criterion of a training the targets of other samples of the batch."""
     generator = torch.Generator().manual_seed(0)
 
-    def handle(criterion: CriterionCall, original: Callable[..., Any]) -> Any:
+    def change(criterion: CriterionCall) -> CriterionCall | None:
         target, x = criterion.target, criterion.x
-        if isinstance(target, Tensor) and target.ndim and isinstance(x, Tensor) and x.requires_grad:
-            act()
-            order = torch.randperm(len(target), generator=generator).to(target.device)
-            criterion = criterion.with_arguments(target=target[order])
-        return original(*criterion.args, **criterion.kwargs)
+        if not isinstance(target, Tensor) or not target.ndim:
+            return None
+        if not isinstance(x, Tensor) or not x.requires_grad:
+            return None
+        order = torch.randperm(len(target), generator=generator).to(target.device)
+        return criterion.with_arguments(target=target[order])
 
-    with replaced(*wrapped_criteria(handle)):
-        yield
+    return _with_calls(change, act)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
-from modelscope_cli.watching.error_isolation import after_init, around_steps, replaced
+from modelscope_cli.watching.error_isolation import after, around_steps, replaced
 from modelscope_cli.watching.parameters import parameters_of
 from modelscope_cli.watching.trials.change import Act
 from modelscope_cli.watching.trials.roots import Arguments, entered, map_data
@@ -77,7 +77,7 @@ def random_order(act: Act) -> Iterator[None]:
             batches.sampler = RandomSampler(new.dataset)
             act()
 
-    with replaced(after_init(DataLoader, shuffle)):
+    with replaced(after(DataLoader, shuffle)):
         yield
 
 

@@ -91,7 +91,7 @@ class FixFinder:
     def _run_one(self, trial: str, seed: int, most: int) -> Measured:
         now = time.monotonic()
         if now >= self._until:
-            raise NoMoreTrialsError("the time for trials is over: --fix-time 20m allows more")
+            raise NoMoreTrialsError("the time limit for trials was reached: --fix-time 20m allows more")
         if self._show is not None:
             what = trial or "the same training again"
             again = " with another seed" if seed else ""
@@ -112,7 +112,7 @@ class FixFinder:
         if not hasattr(os, "fork"):
             return f"{sys.platform} cannot fork a process for each trial"
         if not landlock.is_available() and not self._request.fix_writes:
-            return "no Landlock here to confine the writes of trials; --fix-writes / lets them write anywhere"
+            return "trials cannot be confined without Landlock; --fix-writes / lets them write anywhere"
         if not record.steps and not record.facts.backwards:
             return "nothing was trained"
         progress = follow(record.loss, record.lr, record.facts, record.events)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from modelscope_cli.hooks.random_states import kept_random_states
-from modelscope_cli.watching.error_isolation import after_init, replaced
+from modelscope_cli.watching.error_isolation import after, replaced
 from modelscope_cli.watching.trials.change import Act
 from modelscope_cli.watching.trials.roots import Arguments, Models, entered
 
@@ -57,7 +57,7 @@ def no_scaler(act: Act) -> Iterator[None]:
             new._enabled = False
             act()
 
-    with replaced(after_init(torch.amp.GradScaler, disable)):
+    with replaced(after(torch.amp.GradScaler, disable)):
         yield
 
 

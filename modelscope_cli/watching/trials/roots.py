@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from modelscope_cli.watching.error_isolation import after_init, replaced
+from modelscope_cli.watching.error_isolation import after, replaced
 from modelscope_cli.watching.parameters import parameters_of
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -84,7 +84,7 @@ class Models:
                 self._inside[id(module)] = {}
             return args, kwargs
 
-        made = after_init(Optimizer, self.optimizers.append)
+        made = after(Optimizer, self.optimizers.append)
         with replaced(made, (nn.Module, "__call__", called)), entered(enter):
             yield
 

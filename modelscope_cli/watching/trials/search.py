@@ -102,10 +102,9 @@ class Search:
         if not learnt or self._same is None:
             return None
         best = min(learnt, key=lambda row: row.loss_last or 0.0)
-        what = (
-            f"the {best.measure} falls to {best.loss_last:.3g} ({clues.base.last(scale.what):.3g} without it)"
-        )
-        again = "the unchanged script does too" if scale.has_learnt(self._same) else "it does not"
+        what = f"the {best.measure} falls to {best.loss_last:.3g}"
+        what += f" ({clues.base.last(scale.what):.3g} without it)"
+        again = "the unchanged script learns too" if scale.has_learnt(self._same) else "it does not"
         return Trials(outcome=f"with {best.changed}, {what}; not proved: with another seed {again}")
 
     def _fix_among(self, stages: Iterable[Sequence[Trial]], clues: Clues, scale: Scale) -> Trials | None:
@@ -133,14 +132,15 @@ class Search:
         highest = max(clues.base.values(scale.what), default=0.0)
         is_diverging = scale.fall(clues.base) < -FALL * abs(scale.start) or highest > 2 * abs(scale.start)
         first, *rates = [
-            BY_NAME[f"rate {'/' if is_diverging else 'x'} {factor}"] for factor in (10, 100, 10_000)
+            BY_NAME[f"rate {'/' if is_diverging else 'x'} {factor}"] for factor in (10, 100, 1000, 10_000)
         ]
         strong = BY_NAME[catalogue.STRONG]
         yield strong, first
         if not any(scale.is_better(self._tried[one.name], clues.base) for one in (strong, first)):
             return
+        enough = _AT_LEAST * scale.fall(self._tried[strong.name])
         for before, rate in pairwise([first, *rates]):
-            if self._restores(before, clues, scale):
+            if self._restores(before, clues, scale) and scale.fall(self._tried[before.name]) >= enough:
                 return
             yield (rate,)
 
@@ -204,10 +204,11 @@ class Search:
         if not heart.has_acted:
             return Trials(outcome=f"{what}; whether it can memorise eight samples could not be tested")
         self._add(catalogue.HEART, "eight samples in every step, and AdamW", heart, scale, None)
-        if not scale.has_learnt(heart):
+        is_right = (_known(heart.last(RIGHT)) or 0) > _RIGHT  # a loss of squashed logits hardly falls
+        if not scale.has_learnt(heart) and not is_right:
             words = "and not even eight samples can be memorised: look at the model and its loss"
             return Trials(outcome=f"{what}, {words}", examined=results.MODEL, place=clues.survey.model)
-        if not (heart.last(scale.what) < _LEARNT * scale.start or (_known(heart.last(RIGHT)) or 0) > _RIGHT):
+        if not (heart.last(scale.what) < _LEARNT * scale.start or is_right):
             return Trials(outcome=f"{what}, and eight samples are memorised slowly: train for longer")
         words = f"{what}, but it can memorise eight samples"
         _, share = clues.labels_alike
@@ -215,7 +216,9 @@ class Search:
             advice = "weight the classes, or sample them evenly"
             return Trials(outcome=f"{words}: {percent(share)} of the labels are of the same class, {advice}")
         if self._stirs(clues.base, scale):
-            return Trials(outcome=f"{words}, and AdamW helps a little: more steps may be needed")
+            names = [row.name for row in self.rows if row.helps == results.A_LITTLE]
+            words += ", and AdamW helps a little" if catalogue.STRONG in names else ""
+            return Trials(outcome=f"{words}: more steps may be needed")
         (shuffled,) = self.run([(catalogue.SHUFFLED, 0)], self._steps)
         if shuffled.has_acted:
             self._add(catalogue.SHUFFLED, "the labels shuffled within each batch", shuffled, scale, None)
@@ -278,7 +281,7 @@ class Search:
         reason: str | None = None,
     ) -> None:
         if helps == results.BROKE:
-            reason = one.error or ("nothing to act on" if one.has_ended else "took too long")
+            reason = one.error or ("nothing to change" if one.has_ended else "took too long")
         losses = _known(one.first(scale.what)), _known(one.last(scale.what))
         right, measure = _known(one.last(RIGHT)), scale.measure
         self.rows.append(TrialRow(name, changed, one.n, *losses, right, helps, seed, reason, measure))

@@ -13,12 +13,12 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, SequentialSampler
 
+from modelscope_cli.source_location import place_of_caller
 from modelscope_cli.watching.clipping import ClipWatch
-from modelscope_cli.watching.error_isolation import after_init, around_steps, replaced
-from modelscope_cli.watching.model_inputs import roughness_of
-from modelscope_cli.watching.source_location import place_of_caller
+from modelscope_cli.watching.error_isolation import after, around_steps, replaced
 from modelscope_cli.watching.steps import unusual
 from modelscope_cli.watching.trials.criteria import CriterionCall, wrapped_criteria
+from modelscope_cli.watching.trials.criterion_changes import std_of_logits
 from modelscope_cli.watching.trials.modes import DROPOUTS
 from modelscope_cli.watching.trials.roots import Arguments, entered, map_data
 
@@ -33,7 +33,7 @@ class Survey:
         clips: of each line that clips gradients: the limit, and the median norm before.
         dropout, label_smoothing: the highest.
         scheduled: the highest learning rate that a schedule of torch allows.
-        roughness: how much more images differ from pixel to pixel than if meant as height, width, channels.
+        logits: standard deviation of the first ones of a row of classes; 0 where there are none.
         unevenness: quotient of the largest standard deviation of a channel of the inputs and the smallest.
         scaler, schedule: lines that make them; loader: line that makes one that goes through its
             samples in order; backward, criterion, model: lines that call these.
@@ -46,7 +46,7 @@ class Survey:
     dropout: float = 0.0
     label_smoothing: float = 0.0
     scheduled: float = 0.0
-    roughness: float = 1.0
+    logits: float = 0.0
     unevenness: float = 1.0
     scaler: str | None = None
     schedule: str | None = None
@@ -82,11 +82,7 @@ class Surveyor:
             self.seen.backward = self.seen.backward or place_of_caller()
             return backward(*args, **kwargs)
 
-        made: dict[str, type] = {
-            "scaler": torch.amp.GradScaler,
-            "schedule": LRScheduler,
-            "loader": DataLoader,
-        }
+        made: dict[str, Any] = {"scaler": torch.amp.GradScaler, "schedule": LRScheduler, "loader": DataLoader}
         with ExitStack() as stack:
             stack.enter_context(entered(self._enter))
             stack.enter_context(self._clips.installed(lambda: True))
@@ -94,8 +90,8 @@ class Surveyor:
                 replaced(
                     *wrapped_criteria(self._see_criterion),
                     *[(functional, name, self._dropping(getattr(functional, name))) for name in DROPOUTS],
-                    *[after_init(kind, partial(self._place, name)) for name, kind in made.items()],
-                    after_init(Optimizer, self._place_optimizer),
+                    *[after(kind, partial(self._place, name)) for name, kind in made.items()],
+                    after(Optimizer, self._place_optimizer),
                     (torch.autograd, "backward", placed),
                 )
             )
@@ -118,13 +114,14 @@ class Surveyor:
         numbers = x.detach().float()
         spreads = numbers.transpose(0, 1 if x.ndim != 3 else 2).flatten(1).std(1)
         self.seen.unevenness = float(spreads.max() / spreads.min().clamp_min(1e-9))
-        self.seen.roughness = roughness_of(numbers)
         return x
 
     def _see_criterion(self, criterion: CriterionCall, original: Callable[..., Any]) -> Any:
         value = original(*criterion.args, **criterion.kwargs)
         if isinstance(value, Tensor) and value.requires_grad:
-            self.seen.criterion = self.seen.criterion or place_of_caller()
+            if self.seen.criterion is None:
+                self.seen.criterion = place_of_caller()
+                self.seen.logits = std_of_logits(criterion) if isinstance(criterion.x, Tensor) else 0.0
             smoothing = criterion.options.get("label_smoothing") or 0.0
             self.seen.label_smoothing = max(self.seen.label_smoothing, smoothing)
         return value

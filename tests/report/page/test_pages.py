@@ -19,8 +19,9 @@ import modelscope_cli as ms
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.documents import restore
 from modelscope_cli.records.page_data import extract
-from modelscope_cli.records.predict import Mistake, Share, TruthReport
+from modelscope_cli.records.predict import Mistake, TruthReport
 from modelscope_cli.records.reading import read
+from modelscope_cli.records.run import Share
 from modelscope_cli.report.canvas import new_figure, to_png
 from modelscope_cli.report.page.common import environment
 from modelscope_cli.report.page.images import EmbeddedImages

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from watching.trials.conftest import batches, changed, network, usual_step
 
 from modelscope_cli.watching.trials import catalogue, data, gradients, modes, optimizers
-from modelscope_cli.watching.trials.criterion_changes import expected_input, no_label_smoothing
+from modelscope_cli.watching.trials.criterion_changes import expected_input, no_label_smoothing, usual_logits
 
 NEAR = {"rtol": 1e-5, "atol": 1e-6}  # a dozen steps in float32
 
@@ -264,6 +264,19 @@ def test_labels_are_not_smoothed():
     criterion = nn.CrossEntropyLoss(label_smoothing=0.9)
     with changed(no_label_smoothing):
         equal(criterion(z, y), functional.cross_entropy(z, y))
+
+
+@pytest.mark.parametrize("by", [1e-3, 0.5, 1e4])
+def test_logits_are_of_the_size_of_the_first_ones(by):
+    first, later = (torch.randn(20, 4, requires_grad=True) for _ in range(2))
+    y = torch.arange(20) % 4
+    with changed(usual_logits) as noted:
+        functional.cross_entropy(by * first, y)
+        close = functional.cross_entropy(by * later, y), functional.nll_loss((by * first).log_softmax(1), y)
+    std = first.std(1).mean()
+    torch.testing.assert_close(close[0], functional.cross_entropy(later / std, y), **NEAR)
+    torch.testing.assert_close(close[1], functional.cross_entropy(first / std, y), rtol=1e-3, atol=1e-3)
+    assert noted.n == 3
 
 
 def test_modes_are_those_of_training_and_validation():

@@ -73,7 +73,7 @@ def test_what_helps_with_one_seed_only_is_not_proved(search):
     by_itself, _ = search(
         {"no clipping": course(2.3, 0.4), "": lambda seed: course(2.3, 0.4 if seed else 2.3)}, CLIP
     )
-    assert str(by_itself.outcome).endswith("not proved: with another seed the unchanged script does too")
+    assert str(by_itself.outcome).endswith("not proved: with another seed the unchanged script learns too")
 
 
 def test_the_mildest_of_those_that_restore_alike_wins(search):
@@ -92,6 +92,33 @@ def test_a_learning_rate_that_restores_is_the_cause_although_adamw_comes_nearer(
     assert (
         "the learning rate 0.1 is too low: with a learning rate of 1, the" in found.fix.sentence
     ) is is_rate
+
+
+def test_larger_rates_are_tried_until_one_suffices(search):
+    falls = {"rate x 10": 2.2, "rate x 100": 1.5, "rate x 1000": 0.6, "rate x 10000": 0.1, "fresh AdamW": 0.1}
+    found, asked = search({name: course(2.3, last) for name, last in falls.items()})
+    assert found.fix is not None
+    assert found.fix.trial == "rate x 1000"
+    assert "rate x 10000" not in dict(asked)
+
+
+@pytest.mark.parametrize(("std", "size"), [(0.0, None), (0.003, "small"), (0.3, None), (70.0, "large")])
+def test_logits_of_an_odd_size_are_suspected_before_the_rate(search, std, size):
+    survey = dataclasses.replace(SURVEY, logits=std)
+    restored, base = (dataclasses.replace(one, cost=one.loss) for one in (course(2.3, 0.3), course(2.3, 2.3)))
+    found, _ = search({"usual logits": restored, "rate x 10": restored}, survey, base)
+    assert found.fix is not None
+    assert found.fix.trial == ("rate x 10" if size is None else "usual logits")
+    assert (f"too {size}: with logits divided by {std:.2g}" in found.fix.sentence) is (size is not None)
+
+
+@pytest.mark.parametrize(("stirred", "helps"), [(2.2, True), (course(2.3, 2.2, noise=0.5), False)])
+def test_adamw_is_said_to_help_only_where_the_table_says_so(search, stirred, helps):
+    strong = course(2.3, stirred) if helps else stirred
+    found, _ = search({"by heart": course(2.3, 0.01), "fresh AdamW": strong})
+    (row,) = [row for row in found.rows if row.name == "fresh AdamW"]
+    assert (row.helps == "slightly better") is helps
+    assert ("AdamW helps a little" in found.outcome) is helps
 
 
 @pytest.fixture
@@ -190,7 +217,7 @@ def test_what_has_nothing_to_act_on_is_no_proof(search):
     found, _ = search({"no clipping": idle}, CLIP)
     assert found.fix is None
     (row,) = [row for row in found.rows if row.name == "no clipping"]
-    assert (row.helps, row.reason) == ("broke", "nothing to act on")
+    assert (row.helps, row.reason) == ("broke", "nothing to change")
 
 
 def test_a_trial_that_breaks_does_not_end_the_search(search):
@@ -205,6 +232,7 @@ def test_a_trial_that_breaks_does_not_end_the_search(search):
     [
         (course(2.3, 0.01), DATA, "look at the data and the labels"),
         (course(2.3, 2.3), MODEL, "look at the model and its loss"),
+        (course(2.3, 2.2, right=1.0), DATA, "look at the data and the labels"),
         (course(2.3, 1.5), None, "slowly"),
         (BROKEN, None, "could not be tested"),
     ],

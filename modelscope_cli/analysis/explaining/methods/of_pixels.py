@@ -56,7 +56,7 @@ def integrated_gradients(scored: Scored, image: Tensor, first: int = _FIRST, mos
         intervals, step = 2 * intervals, 2
     return Map(
         cells,
-        f"path from a zero image (score {start:.4g}) in {intervals - 1} points; completeness error {error:.2g}",
+        f"path from a zero image (score {start:.4g}) at {intervals - 1} points; completeness error {error:.2g}",
         completeness=error / abs(gap) if gap else None,
         steps=intervals - 1,
         brief=brief,

@@ -126,7 +126,7 @@
       figures.append(chart(`${name}: gradient and weight`, p.step, [{ name: "gradient norm", value: p.grad_norm }, { name: "weight norm", value: p.weight_norm }], last));
     }
     const dead = s.dead_channels?.length ? `, channels dead at the end: ${s.dead_channels.join(", ")}` : "";
-    return [make("p", { className: "quiet", textContent: `${layer.type}, call ${layer.call + 1}, place ${layer.order + 1} of the pass${dead}` }), figures];
+    return [make("p", { className: "quiet", textContent: `${layer.type}, call ${layer.call + 1}, position ${layer.order + 1} in the pass${dead}` }), figures];
   }
   const owner = (parameter) => parameter.split(".parametrizations.")[0].split(".").slice(0, parameter.includes(".parametrizations.") ? undefined : -1).join(".");
 
@@ -194,8 +194,8 @@
     });
     const span = `${short(edges[from - 1])} to ${short(edges[to] ?? edges[edges.length - 1])}`;
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `Histogram of the magnitude of its values over steps, from ${span}; the lowest row is what lies below, zeros too.`);
+    canvas.setAttribute("aria-label", `Histogram of the magnitude of its values over steps, from ${span}; the lowest row counts smaller values, including zeros.`);
     return make("figure", {}, make("figcaption", {}, "histogram of |x| over steps, logarithmic"), canvas,
-      make("div", { className: "readout", textContent: `|x| from ${span}, upwards, from step 0 to ${last}; below the gap: zeros and what is smaller` }));
+      make("div", { className: "readout", textContent: `|x| from ${span}, upwards, from step 0 to ${last}; below the gap: zeros and smaller values` }));
   }
 })();

@@ -13,8 +13,11 @@ from watch import ALARMS, ROOT, kinds_of
 TRIALS = {
     "clear gradients": ("no zero_grad",),
     "no clipping": ("clipped to nothing",),
-    "no double softmax": ("softmax before cross-entropy", "sigmoid on the logits"),
-    "log-probabilities": ("probabilities where log-probabilities are due",),
+    "no double softmax": (
+        "softmax before cross-entropy",
+        "sigmoid on the logits",
+        "probabilities where log-probabilities are due",
+    ),
     "missing parameters": (
         "optimizer of another model",
         "optimizer holds the head only",
@@ -36,6 +39,7 @@ TRIALS = {
     "sign": ("loss in the wrong direction",),
     "rate / 10": ("learning rate far too high", "learning rate too high late"),
     "rate / 100": ("learning rate far too high", "learning rate too high late"),
+    "rate / 1000": ("learning rate far too high", "learning rate too high late"),
     "rate / 10000": ("learning rate far too high", "learning rate too high late"),
     "rate x 10": ("learning rate far too low", "loss divided once too often"),
     "rate x 100": ("learning rate far too low", "loss divided once too often"),

@@ -76,7 +76,6 @@ CODES = {
     "negatives are the positives": "MS749 MS757",
     "numbers overflow": "MS701 MS702 MS703",
     "optimizer that never steps": "MS711 MS712 MS747",
-    "output sees the answer": "MS759",
     "parameter cut off": "MS715 MS716",
     "parameter in no optimizer": "MS712",
     "probabilities where log-probabilities are due": "MS738",

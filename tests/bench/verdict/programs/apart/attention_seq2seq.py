@@ -5,7 +5,6 @@ import random
 import torch
 import torch.nn.functional as F
 from torch import nn
-from toy import fault
 
 
 class Encoder(nn.Module):
@@ -34,8 +33,6 @@ class Decoder(nn.Module):
         for t in range(targets.shape[1]):
             weights = F.softmax(self.energy(torch.tanh(self.query(h)[:, None] + self.key(memory))), dim=1)
             context = (weights * memory).sum(1)
-            if fault("reads_the_answer"):
-                token = targets[:, t]
             h = self.cell(torch.cat([self.embed(token), context], 1), h)
             logits = self.out(h)
             outputs.append(logits)

@@ -3,7 +3,6 @@
 import torch
 from torch import nn
 from torch.distributions import Categorical
-from toy import fault
 
 length, envs, horizon = 7, 16, 24
 policy = nn.Sequential(nn.Linear(length, 32), nn.Tanh(), nn.Linear(32, 2))
@@ -11,7 +10,6 @@ value = nn.Sequential(nn.Linear(length, 32), nn.Tanh(), nn.Linear(32, 1))
 optimizer = torch.optim.Adam([*policy.parameters(), *value.parameters()], lr=3e-3, eps=1e-5)
 eye = torch.eye(length)
 place = torch.zeros(envs, dtype=torch.long)
-sign = -1.0 if fault("advantage_sign") else 1.0
 for update in range(16):
     seen, actions, logps, rewards, values, dones = [], [], [], [], [], []
     for _ in range(horizon):
@@ -45,7 +43,7 @@ for update in range(16):
             chance = Categorical(logits=policy(s[i]))
             ratio = (chance.log_prob(a[i]) - old[i]).exp()
             clipped = torch.min(ratio * adv[i], ratio.clamp(0.8, 1.2) * adv[i]).mean()
-            loss = -sign * clipped + 0.5 * (value(s[i]).squeeze(-1) - returns[i]).square().mean()
+            loss = -clipped + 0.5 * (value(s[i]).squeeze(-1) - returns[i]).square().mean()
             loss = loss - 0.01 * chance.entropy().mean()
             optimizer.zero_grad()
             loss.backward()

@@ -3,7 +3,6 @@
 import torch
 import torch.nn.functional as F
 from torch import nn
-from toy import fault
 
 PAD, BOS, WORDS = 0, 1, 12
 
@@ -22,7 +21,7 @@ class Translator(nn.Module):
         hidden = self.net(
             self.source(source) * self.d**0.5 + self.place[: source.shape[1]],
             self.target(target) * self.d**0.5 + self.place[: target.shape[1]],
-            tgt_mask=None if fault("no_causal_mask") else causal,
+            tgt_mask=causal,
             src_key_padding_mask=torch.zeros(source.shape).masked_fill(source == PAD, float("-inf")),
             memory_key_padding_mask=torch.zeros(source.shape).masked_fill(source == PAD, float("-inf")),
         )

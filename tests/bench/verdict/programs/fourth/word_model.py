@@ -40,7 +40,7 @@ class Model(nn.Module):
 
 model = Model()
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.1)
-inputs, targets = ids[:, :-1], ids[:, :-1] if fault("targets_not_shifted") else ids[:, 1:]
+inputs, targets = ids[:, :-1], ids[:, 1:]
 axis = 1 if fault("softmax_over_the_places") else 2
 for epoch in range(16):
     for i in torch.randperm(len(ids)).split(32):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 _MOST_OBJECTS, _MOST_PARTS = 1024, 64
-_OURS = str(Path(__file__).parents[1])
+_OURS = str(Path(__file__).parent)
 _LIBRARIES = tuple(
     {
         _OURS,
