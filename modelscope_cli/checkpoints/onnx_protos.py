@@ -268,7 +268,7 @@ def _within_folder(path: Path, location: str) -> Path:
     if not file.resolve().is_relative_to(path.parent.resolve()):
         message = f"{shown} is a link that leads out of its folder, and is not read"
         raise CannotRunError(
-            message, f"cp -rL {shlex.quote(str(path.parent))} copy copies the files themselves"
+            message, f"cp -rL {shlex.quote(str(path.parent))} copy   copies the files themselves"
         )
     if not file.is_file():
         raise CannotRunError(f"{shown} is missing", f"ls {shlex.quote(str(path.parent))}")

@@ -110,7 +110,7 @@ class ForwardError(CannotRunError):
         elif fixed := re.search(r"shape\[(\d)\] to be (?:equal to )?(.*?, but got \d+)", str(error)):
             reason = f"exported for dimension {fixed[1]} of {fixed[2]}".replace("dimension 0", "a batch size")
         elif "on the same device" in reason:
-            hint = "--device cpu a tensor of the model is on a different device than its input"
+            hint = "--device cpu   a tensor of the model is on a different device than its input"
         elif reason.startswith("Expected more than 1 value per channel when training"):
             hint = "--mode eval   or --batch 2, with two images or noise: "
             hint += "batch norm in train mode needs more than one value per channel"

@@ -141,7 +141,7 @@ def _find_file(name: str, cfg: Any, request: ModelRequest) -> tuple[Path, str]:
         files = (cfg.hf_hub_filename,) if cfg.hf_hub_filename else _TIMM_FILES
         return fetch(cfg.hf_hub_id, files, request)
     reason = f"they are published only at {cfg.url}" if cfg.url else "timm publishes none"
-    hint = "--checkpoint FILE the file, once you have downloaded it" if cfg.url else "--weights none"
+    hint = "--checkpoint FILE   the file, once you have downloaded it" if cfg.url else "--weights none"
     raise WeightsUnavailableError(f"weights of 'timm:{name}' are not available: {reason}", hint)
 
 

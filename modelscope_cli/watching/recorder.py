@@ -126,8 +126,8 @@ class Recorder:
                     self._step_skipped,
                     lambda one: self.guard(self.bookkeeper.before_unscaling, one),
                     lambda: self._n_counted,
-                    begin=lambda tensors: self.guard(self._prepare_backward, tensors),
-                    end=lambda: self.guard(self._finish_backward),
+                    begin=left_alone_by_compiler(lambda tensors: self.guard(self._prepare_backward, tensors)),
+                    end=left_alone_by_compiler(lambda: self.guard(self._finish_backward)),
                     is_pass=lambda loss, inputs: self._has_no_optimizer() and is_by_all_leaves(loss, inputs),
                 )
             )

@@ -216,7 +216,7 @@ MADE_UP: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "graphs in graphs": (lambda: nested(60), "damaged or truncated"),
     "functions that call one another": (recursive, "calls itself"),
-    "no graph": (lambda: b"\x08\x09\x12\x04test", "no graph"),
+    "no graph": (lambda: b"\x08\x09\x12\x04test", "lacks a graph"),
     "text": (lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "git-lfs pointer"),
     "a web page": (lambda: b"<!doctype html><html></html>", "a web page"),
     "a field without end": (lambda: b"\x08\x09\x12" + b"\xff" * 20, "damaged or truncated"),
