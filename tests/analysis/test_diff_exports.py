@@ -8,6 +8,7 @@ from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.analysis.comparison.variants import of_input
+from modelscope_cli.errors import UsageError
 from modelscope_cli.report.diff.table import answer
 
 onnx = pytest.importorskip("onnx")
@@ -384,3 +385,70 @@ def test_two_files_are_compared_operator_by_operator(change, way, tmp_path):
     record = ms.diff(tmp_path / "a.onnx", tmp_path / "b.onnx")
     assert said in answer(record)
     assert record.is_same == (change == "none")
+
+
+class Program(nn.Module):
+    def __init__(self, head, eps=1e-5, mean=0.5):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.bn, self.drop, self.head = (
+            nn.Conv2d(3, 4, 3),
+            nn.BatchNorm2d(4, eps),
+            nn.Dropout(0.3),
+            head,
+        )
+        self.register_buffer("mean", torch.full((1,), mean), persistent=False)
+
+    def forward(self, x):
+        y = self.bn(self.conv(x - self.mean))
+        return self.head(self.drop(y)) + y
+
+
+PROGRAMS = {
+    "again": (Program(nn.ReLU()), None),
+    "what changes no value": (Program(nn.Sequential(nn.Dropout(0.1), nn.ReLU())), None),
+    "epsilon": (
+        Program(nn.ReLU(), eps=1e-3),
+        "operator 3 of 5 (in bn) is batch_norm (eps 1e-05) in A and batch_norm (eps 0.001) in B",
+    ),
+    "activation": (Program(nn.GELU()), "operator 4 of 5 (in head) is relu in A and gelu in B"),
+    "written over": (
+        Program(nn.ReLU(inplace=True)),
+        "operator 5 of 5 is add (other operator 3) in A and add (other operator 4) in B",
+    ),
+    "constant": (Program(nn.ReLU(), mean=0.4), "a constant of the graph differs: mean"),
+}
+
+
+@pytest.mark.parametrize("change", PROGRAMS)
+def test_two_programs_are_compared_operator_by_operator(change, tmp_path):
+    files = tmp_path / "a.pt2", tmp_path / "b.pt2"
+    module, said = PROGRAMS[change]
+    for file, one in zip(files, (Program(nn.ReLU()), module), strict=True):
+        torch.export.save(torch.export.export(one.eval(), (X,)), file)
+    record = ms.diff(*files)
+    assert (record.is_same, record.operators) == (said is None, 5)
+    assert (said or "The same weights and 5 operators") in answer(record)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_of_a_decomposed_program_and_torchscript_no_graph_is_compared(tmp_path):
+    module = _with(lambda parts: None)
+    program = torch.export.export(module, (X,))
+    torch.export.save(program, tmp_path / "a.pt2")
+    torch.export.save(program.run_decompositions(), tmp_path / "b.pt2")
+    torch.jit.trace(module, X).save(tmp_path / "c.pt")
+    for name in ("b.pt2", "c.pt"):
+        assert "The same weights, no graph was compared" in answer(
+            ms.diff(tmp_path / "a.pt2", tmp_path / name)
+        )
+
+
+def test_dicts_of_weights_are_compared():
+    a, b = nn.Linear(2, 2), nn.Linear(2, 2)
+    assert ms.diff(a.state_dict(), {"state_dict": a.state_dict()}).is_same
+    assert not ms.diff(a.state_dict(), b.state_dict()).is_same
+    assert ms.diff(a, a.state_dict()).is_same
+    for given in ((a.state_dict(),), (a, a.state_dict(), torch.ones(1, 2))):
+        with pytest.raises(UsageError, match="dict of weights"):
+            ms.diff(*given)

@@ -18,7 +18,7 @@ from modelscope_cli.analysis.comparison.distance import sum_up, to_distance, tra
 from modelscope_cli.analysis.comparison.evidence import alone_different, within_rounding
 from modelscope_cli.analysis.comparison.folding import EXPORT_AGAIN, StoredFold, find_folds
 from modelscope_cli.analysis.comparison.matching import Key
-from modelscope_cli.analysis.comparison.moved import CODES, FAR, by_value, find_codes
+from modelscope_cli.analysis.comparison.moved import CODES, FAR, by_value
 from modelscope_cli.analysis.comparison.operators import compare_operators
 from modelscope_cli.analysis.comparison.precision import precision_causes
 from modelscope_cli.analysis.comparison.predictions import Predictions
@@ -185,7 +185,9 @@ class ModelComparison:
             causes = tuple(relations(rows, ours, theirs))
         n_operators, difference = compare_operators([Path(side.model.name) for side in (a, b)])
         if difference is not None:
-            causes = (Cause("operator", None, difference, ""), *causes)
+            words = shlex.join(("modelscope", "diff", a.model.name, b.model.name))
+            hint = f"{words} IMAGE   compares what they compute"
+            causes = (Cause("operator", None, difference, hint * (not is_exported)), *causes)
         return DiffRecord(
             run=self._header(a, None, (*a_warnings, *b_warnings)),
             b=b,
@@ -412,10 +414,6 @@ def diff_tensors(
     pairs, renamings = pair_names(a, b)
     folds = [*find_folds(a, b, pairs)]
     folded = {row.name: row for found in folds for row in _rows_of_fold(found, a, b, tolerance)}
-    for x, ours, y, theirs, text in find_codes(a, b, pairs):
-        row = replace(_compare(x, ours, y, theirs, tolerance), matched=text)
-        status = row.status if tolerance and row.status in ("same", "renamed") else "retyped"
-        folded[x] = replace(row, status=status, dtype=dtype_name(a[x].dtype), b_dtype=dtype_name(b[y].dtype))
     # Of layers that both sides have, and one of them with a bias
     biases = {f"{layer_of(one)}.bias" for pair in pairs.items() for one in pair if one.endswith(".weight")}
     pairs = {name: other for name, other in pairs.items() if name not in folded}
@@ -471,7 +469,7 @@ def _compare(name: str, a: Tensor, b_name: str, b: Tensor, tolerance: float) -> 
         name=name, status="reshaped", b_name=b_name if b_name != name else None, **traits(a, b)
     )
     codes = next((y.dtype for x, y in ((a, b), (b, a)) if y.dtype in CODES and x.dtype not in CODES), None)
-    as_codes = replace(row, status="retyped", problem=f"{dtype_name(codes)} codes without a scale that fits")
+    as_codes = replace(row, status="retyped", problem=f"{dtype_name(codes)} codes, whose scale is not known")
     if a.shape != b.shape:
         return as_codes if codes else row
     try:

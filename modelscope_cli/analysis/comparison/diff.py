@@ -1,7 +1,7 @@
 """`diff`: the public function."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -32,8 +32,8 @@ from modelscope_cli.records.run import Record, invocation
 
 @spelled_out
 def diff(
-    a: "Model | Record",
-    b: "Model | Record | None" = None,
+    a: "Model | Record | Mapping[str, Any]",
+    b: "Model | Record | Mapping[str, Any] | None" = None,
     inputs: Any = None,
     *,
     tolerance: float | None = None,
@@ -55,10 +55,10 @@ def diff(
 
     Args:
         a, b: names, files or modules of yours; as b also an ONNX file, a torch.export program, or in Python an
-            `ExportedProgram`. Two results of the same command (in Python records, else
-            documents, pages or folders) are compared number by number. Without b, B is a under the settings of
-            b_... . If both are the same module, B is a copy. Two modules may not share layers in a run. A
-            checkpoint is loaded into a copy of the module it is compared with.
+            `ExportedProgram`; without an input also dicts of weights. Two results of the same command (in Python
+            records, else documents, pages or folders) are compared number by number. Without b, B is a under the
+            settings of b_... . If both are the same module, B is a copy. Two modules may not share layers in a run.
+            A checkpoint is loaded into a copy of the module it is compared with.
         inputs: as elsewhere; None, and no `input_shape`, compares the weights.
         tolerance: the largest relative L2 that counts as equal, or relative difference of results.
         layer, exclude: layer patterns.

@@ -1,23 +1,19 @@
-"""Values of A that B has in another tensor, in another order within their own, times a factor, or as codes.
+"""Values of A that B has in another tensor, in another order within their own, or times a factor.
 
 Only what the values prove, within the coarser dtype. Hints are Python for the state dicts `a` and `b`.
 """
 
 import itertools
-import math
-import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.comparison.distance import plain_values
-from modelscope_cli.analysis.comparison.variants import apart
 from modelscope_cli.records.diff import Cause, TensorDifference
-from modelscope_cli.records.naming import dtype_name, layer_of, some
+from modelscope_cli.records.naming import layer_of, some
 
 RELATIONS = {
     "exchanged": "those of other tensors of A",
@@ -30,9 +26,7 @@ _FEWEST = 4  # values, of which fewer agree by chance, as counters of batches do
 _MOST = 16  # indices, or tensors, that a hint lists
 _RESTORES = "   restores A's values in Python (state dicts a, b)"
 CODES = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.float8_e4m3fn, torch.float8_e5m2)
-_SCALES, _ZEROS = "scale|scb|step", "zero|zp"  # in the names of scales and of zero points
-FAR = 0.5  # relative L2, beyond which codes are not values of the other side, nor times a scale
-_TIMES, _SLACK = " codes times ", 1e-3  # of a step, for the rounding of float32
+FAR = 0.5  # relative L2, beyond which codes are not values of the other side
 Tensors = Mapping[str, Tensor]
 
 
@@ -161,99 +155,3 @@ def _factors(a: Tensor, b: Tensor) -> Tensor | None:
         if x.shape[1] >= _FEWEST and (y - factors * x).norm() <= _REMAINDER * y.norm():
             return factors
     return None
-
-
-def is_decoded(row: TensorDifference) -> bool:
-    """Tell whether a row compares codes times their scale."""
-    return _TIMES in (row.matched or "")
-
-
-def find_codes(
-    a: Tensors, b: Tensors, pairs: dict[str, str]
-) -> Iterator[tuple[str, Tensor, str, Tensor, str]]:
-    """Yield the name and values in A, those in B, of codes times their scale, and what that is, in words.
-
-    Args:
-        pairs: names in A and B of tensors that belong together.
-    """
-    for side, plain, coded, names in (("B", a, b, pairs), ("A", b, a, {y: x for x, y in pairs.items()})):
-        members, taken = defaultdict[str, dict[str, Tensor]](dict), {*names.values()}
-        for name, tensor in coded.items() if any(one.dtype in CODES for one in coded.values()) else ():
-            for layer in {layer_of(name), layer_of(layer_of(name))}:
-                members[layer][name] = tensor
-        floats = ((x, one) for x, one in plain.items() if one.is_floating_point() and one.dtype not in CODES)
-        for name, values in floats if members else ():
-            beside = members[layer_of(names.get(name, name))]
-            candidates = (names[name],) if name in names else [one for one in beside if one not in taken]
-            for other in (x for x in candidates if coded[x].dtype in CODES and coded[x].numel()):
-                if (found := _decoded(other, values, beside)) is not None:
-                    both = ((name, values), (other, found[0]))[:: 1 if side == "B" else -1]
-                    yield *both[0], *both[1], f"{found[1]} in {side}: {found[2]}within half a step"
-                    break
-
-
-def _decoded(name: str, values: Tensor, beside: Tensors) -> tuple[Tensor, str, str] | None:
-    """Return codes times the scale that brings them nearest, in words, and `not ` where others are nearer."""
-    stored, values = beside[name].detach().cpu(), values.detach().cpu()
-    nearest, best, layer = FAR, None, f"{layer_of(name)}." if layer_of(name) else name
-    near = {x: one for x, one in beside.items() if x.startswith(name.rpartition("_")[0] or name)}
-    beside = near if len(near) > 1 and not layer_of(name) else beside  # else each is tried with all scales
-    for codes, step, zero, *used in _decodings(stored, values.shape, beside):
-        result = (codes - zero) * step
-        if (distance := apart(result, values.float())) >= nearest:
-            continue
-        half = torch.tensor(0.5)
-        if stored.is_floating_point():
-            limits = torch.finfo(stored.dtype)
-            half = limits.eps / 2 * codes.abs().clamp_min(limits.smallest_normal)
-        # The values, and the scale, may be rounded themselves
-        eps = sum(torch.finfo(one.dtype).eps / 2 for one in (values, beside[used[0]]))
-        gap = ((values - result) / step).abs().nan_to_num() - eps * (codes - zero).abs()
-        is_within = bool((gap <= half + _SLACK).all())
-        owns = " less ".join(one.removeprefix(layer).lstrip("._:") for one in used)
-        what = f"{dtype_name(stored.dtype)}{_TIMES}{owns}"
-        nearest, best = distance, (result, what, "not " * (not is_within))
-        if is_within:
-            break
-    return best
-
-
-def _decodings(stored: Tensor, shape: torch.Size, beside: Tensors) -> Iterator[Any]:
-    """Yield codes, a step and a zero point that fit `shape`, and the names of the latter two."""
-    owns = {name: name.rpartition(".")[2].lower() for name in beside}
-    scales, zeros = ([x for x in owns if re.search(words, owns[x])] for words in (_SCALES, _ZEROS))
-    scales = [one for one in scales if beside[one].is_floating_point()]
-    for codes, scale in itertools.product(_unpacked(stored, shape), scales):
-        # Unsigned codes may imply the middle of their range
-        offsets = [[torch.tensor(float(n)), scale] for n in (0, 8, 128) if n == 0 or codes.min() >= 0]
-        offsets += [[each, scale, one] for one in zeros for each in _spread(beside[one], shape)]
-        for step, (offset, *used) in itertools.product(_spread(beside[scale], shape), offsets):
-            for factor in (step / 127 if scale.endswith("SCB") else step, 1 / step):
-                yield codes, factor, offset, *used
-
-
-def _unpacked(stored: Tensor, shape: torch.Size) -> Iterator[Tensor]:
-    """Yield codes in the shape of the values: as they are, transposed, or of 4 bits along an axis."""
-    for one in (stored, stored.T) if stored.ndim == 2 else (stored,):
-        n = 2 * one.itemsize  # codes of 4 bits in each
-        if one.numel() == math.prod(shape):
-            yield one.float().reshape(shape)
-        elif one.numel() * n == math.prod(shape) and not one.is_floating_point():
-            parts = (one.long()[..., None] >> 4 * torch.arange(n)) & 15
-            for order in (parts, parts.flip(-1)):
-                yield order.reshape(shape).float()
-                yield ((order ^ 8) - 8).reshape(shape).float()  # with a sign
-
-
-def _spread(scale: Tensor, shape: torch.Size) -> Iterator[Tensor]:
-    """Yield a scale so that it multiplies `shape`: of all values, of each part along an axis, or of groups."""
-    scale = scale.detach().cpu().float()
-    axes = [axis for axis, size in enumerate(shape) if size == scale.numel()]
-    for axis in axes:
-        yield scale.reshape([-1 if n == axis else 1 for n in range(len(shape))])
-    for one in (scale, scale.T) if len(shape) == scale.ndim == 2 and not axes else ():
-        if not any(n % m for n, m in zip(shape, one.shape, strict=True)):
-            yield torch.kron(one.contiguous(), torch.ones(shape[0] // one.shape[0], shape[1] // one.shape[1]))
-    n_each, rest = divmod(math.prod(shape), max(scale.numel(), 1))
-    if not rest and not axes:
-        yield scale.reshape(-1, 1).expand(-1, n_each).reshape(shape)

@@ -1,6 +1,5 @@
 """How two state dicts are related: whether they have other heads, and what became of the other weights."""
 
-import itertools
 import math
 import shlex
 from collections import Counter
@@ -8,32 +7,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from modelscope_cli.analysis.comparison.distance import plain_values
-from modelscope_cli.analysis.comparison.moved import RELATIONS, find_moved, is_decoded
+from modelscope_cli.analysis.comparison.moved import RELATIONS, find_moved
 from modelscope_cli.analysis.comparison.variants import coarse
 from modelscope_cli.records.diff import Cause, TensorDifference
 from modelscope_cli.records.naming import counted, dtype_name, layer_of, some
 
 # Weights trained from two starts have a cosine about 0, and after fine-tuning mostly one above 0.5.
 _RELATED = 0.3
-_SAME_ROW, _MOST_ROWS = 0.5, 4096  # cosine of a row that was moved and trained on; rows that are compared
 _WITHIN = "equal within the tolerance"
 _NOT_FINITE = "not compared, because of NaN or infinity"
 _CLOSE = "close to those of A: fine-tuned from one another or the same weights (cosine at least {low:.4g})"
 _UNRELATED = "unrelated to those of A (cosine at most {high:.4g})"
 # Of weights that are A's but for some values: what became of these
-_MOVED_ROWS = "close to those of A with the rows in a different order"
 _ZEROED = "the same as in A with {share} of the values set to zero"
 _TURNED = "the same as in A with the opposite sign in {share} of the values"
 _PARTLY = "the same as in A except for {share} of the values"
 _THE_SAME_ROUNDED = "the same, rounded to"
-_NAMED = "not compared", _CLOSE, _UNRELATED, _MOVED_ROWS, _ZEROED, _TURNED, _PARTLY
+_NAMED = "not compared", _CLOSE, _UNRELATED, _ZEROED, _TURNED, _PARTLY
 _FLOATS = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float32)
 _NAMES = ("float16", "bfloat16", "float8 (e4m3)", "float8 (e5m2)", "float32")
-_SIGNIFICANT = {"float8 (e5m2)": 8, "float8 (e4m3)": 16}  # numbers that its significant digits can be
-_GROUPS = (256, 128, 64, 32, 16)  # inputs that have a scale of their own
 _N_AT_A_GLANCE = 512  # values that tell most weights that are not rounded
 _ROUNDED = 2.0**-8  # relative L2 that rounding to bfloat16 stays below
 
@@ -110,8 +105,7 @@ def _not_finite(rows: Sequence[TensorDifference], a: Mapping[str, Tensor], b: Ma
 def _is_weight(row: TensorDifference) -> bool:
     """Tell whether a tensor is a weight by its name, or without a layer, as in ONNX files, by its axes."""
     n_axes = len(row.shape or row.b_shape or ())
-    is_named = row.name.endswith("weight") or is_decoded(row)
-    return n_axes > 1 and (is_named or (n_axes != 3 and not layer_of(row.name)))
+    return n_axes > 1 and (row.name.endswith("weight") or (n_axes != 3 and not layer_of(row.name)))
 
 
 def _head(message: str, *rows: TensorDifference) -> Cause:
@@ -144,11 +138,8 @@ def _kinship(
     for row in weights:
         relation = rounded.get(row.name) or places.get(row.name) or _relation(row)
         if relation in (_CLOSE, _UNRELATED, _NOT_FINITE):
-            pair = a[row.name], b[row.b_name or row.name]
-            found, n_changed = _partly(row, *pair)
-            order, cosine = _row_order(*pair) if found is None else (None, None)
-            own = replace(row, differing=n_changed, cosine=row.cosine if cosine is None else cosine)
-            groups.setdefault(found or order or relation, []).append(own)
+            found, n_changed = _partly(row, a[row.name], b[row.b_name or row.name])
+            groups.setdefault(found or relation, []).append(replace(row, differing=n_changed))
         else:
             groups.setdefault(relation, []).append(row)
     text = "; ".join(_counted(group, n, relation) for relation, group in groups.items() if group)
@@ -191,20 +182,6 @@ def _partly(row: TensorDifference, a: Tensor, b: Tensor) -> tuple[str | None, in
     return (_TURNED if torch.equal(a[differ], -b[differ]) else _PARTLY) + where, n_changed
 
 
-def _row_order(a: Tensor, b: Tensor) -> tuple[str | None, float | None]:
-    """Return that the rows of B are those of A in another order, up to small changes, and the least cosine."""
-    x, y = (nn.functional.normalize(plain_values(one).cpu().float().flatten(1)) for one in (a, b))
-    is_own = (x * y).sum(1) > _SAME_ROW
-    if is_own.all() or len(x) > _MOST_ROWS:
-        return None, None
-    cosines, order = (y @ x.T).max(1)
-    is_kept, least = order == torch.arange(len(x)), max(_SAME_ROW, 3 * x.shape[1] ** -0.5)
-    if not is_kept[is_own].all() or is_kept.all() or len(order.unique()) < len(x) or cosines.min() < least:
-        return None, None
-    listed = f" {order.tolist()}" * (len(x) <= 16)
-    return f"{_MOVED_ROWS}{listed} (cosine at least {{low:.4g}})", cosines.min().item()
-
-
 def roundings_of(
     rows: Iterable[TensorDifference], a: Mapping[str, Tensor], b: Mapping[str, Tensor]
 ) -> dict[str, str]:
@@ -214,9 +191,7 @@ def roundings_of(
     """
     found: dict[str, list[str]] = {}
     changed = [
-        row
-        for row in rows
-        if row.status in ("changed", "retyped") and not (row.nonfinite or row.problem or is_decoded(row))
+        row for row in rows if row.status in ("changed", "retyped") and not (row.nonfinite or row.problem)
     ]
     for row in changed:
         ours, theirs = a[row.name], b[row.b_name or row.name]
@@ -234,19 +209,13 @@ def roundings_of(
 
 
 def _roundings(a: Tensor, b: Tensor, is_equal: bool) -> list[str]:
-    """Return to what `a` is rounded in `b`: to dtypes, else to so many bits, in words; empty if to none.
-
-    Rounded to a dtype, each value is one of the dtype, and none of these is nearer to that of `a`. Else the scale
-    of the tensor, each channel or each group of inputs is not known: no value falls where `a` rises, each is the
-    level nearest to that of `a`, and these are few or as those of 8 bits. What is rounded may be `a` in bfloat16.
-    """
+    """Return to which dtypes `a` is rounded in `b`: each value is one of the dtype, and none is nearer to `a`'s."""
     a, b = (plain_values(one).cpu() for one in (a, b))
     if not (a.is_floating_point() and b.is_floating_point()):
         return []
     if is_equal:
         return [dtype_name(b.dtype)] * (b.dtype != a.dtype and b.itemsize <= a.itemsize)
     found = [name for name, dtype in zip(_NAMES, _FLOATS, strict=True) if _is_nearest(a, b, dtype)]
-    found = found or [*itertools.islice(_bits(a, b) if a.ndim > 1 else (), 1)]
     is_constant = bool(found) and torch.equal(*b.float().aminmax())
     return [] if is_constant else found  # ones, with which norms begin, are near to many values
 
@@ -260,56 +229,9 @@ def _is_nearest(a: Tensor, b: Tensor, dtype: torch.dtype) -> bool:
     return True
 
 
-def _bits(a: Tensor, b: Tensor) -> Iterator[str]:
-    rows = [one.reshape(len(one), -1) for one in (a, b)]
-    parts = [("", [one.reshape(1, -1) for one in (a, b)]), (" for each output channel", rows)]
-    parts.append((" for each part along axis 1", [one.transpose(0, 1) for one in (a, b)]))
-    groups = [n for n in _GROUPS if rows[0].shape[1] % n == 0 and a.numel() >= 16 * n]  # fewer fit by chance
-    parts += [(f" for each {n} inputs", [one.reshape(-1, n) for one in rows]) for n in groups]
-    for (part, (x, y)), dtype in itertools.product(parts, (a.dtype, torch.bfloat16)):
-        n = -(-_N_AT_A_GLANCE // x[:1].numel())
-        few, levels = (one[:n].flatten(1)[:, :_N_AT_A_GLANCE].double() for one in (x[:n].to(dtype), y))
-        least = min(levels.gather(1, few.argsort(1)).diff(dim=1).flatten().tolist(), default=1)
-        if least == 0 and (kind := _levels(x.to(dtype).flatten(1).double(), y.flatten(1))):
-            yield kind + part
-
-
-def _levels(a: Tensor, b: Tensor) -> str | None:
-    """Return what each row of `b` is rounded to, given by its levels; None if it is not."""
-    kinds = (one for one in (torch.bfloat16, torch.float16, b.dtype) if torch.equal(b.to(one).to(b.dtype), b))
-    limits, order, b = torch.finfo(next(kinds, b.dtype)), a.argsort(1), b.double()
-    a, b = a.gather(1, order), b.gather(1, order)
-    unsure = limits.eps / 2 * b.abs().clamp_min(limits.tiny)  # the rounding of the levels themselves
-    steps, middle, noise = b.diff(dim=1), (b[:, 1:] + b[:, :-1]) / 2, unsure[:, 1:] + unsure[:, :-1]
-    n_levels = int((steps != 0).sum(1).max()) + 1 if steps.numel() else 1
-    n_equal = int(((steps == 0) & (b[:, 1:] != 0)).sum())  # beside zeros, as of pruning
-    slack = noise + (0.5 if n_levels < 5 else 1e-3) * steps  # signs and zeros have any threshold
-    is_nearest = (steps > 0) & (a[:, :-1] <= middle + slack) & (a[:, 1:] >= middle - slack)
-    is_rare = 100 * n_equal <= max(200, int(b.count_nonzero()))
-    if n_levels < 2 or is_rare or not bool(((steps == 0) | is_nearest).all()):
-        return None
-    if n_levels <= min(16, b.shape[1] // 2):
-        return f"at most {2 if n_levels < 5 else 4} bits"
-    least = (steps + noise).where(steps > 0, math.inf).amin(1)
-    if bool((b[:, -1] - b[:, 0] <= 256 * least).all()):
-        return "at most 8 bits"
-    top = b.abs().amax(1, keepdim=True)
-    for kind, n in _SIGNIFICANT.items():
-        # The digits of the largest level can be any
-        digits = (n * torch.frexp((b.abs() * m / top).nan_to_num())[0] for m in range(n // 2, n))
-        slack = 2 * n * (unsure / b.abs()).nan_to_num() + 1e-4
-        is_it = [((one - one.round()).abs() <= slack).all(1) for one in digits]
-        if n_levels > n and bool(torch.stack(is_it).any(0).all()):
-            return kind
-    return None
-
-
 def _relation(row: TensorDifference) -> str:
     cosine = row.cosine or 0.0
     chance = 3 * math.prod(row.shape or ()) ** -0.5  # three standard deviations
-    if is_decoded(row) and not row.nonfinite:
-        text = f"{row.matched} (cosine at least {{low:.4g}})"
-        return f"{_THE_SAME_ROUNDED} {row.matched}" if ": within " in (row.matched or "") else text
     if row.status not in ("changed", "retyped"):
         folded = "as in A with a norm folded in" * bool(row.matched)
         return folded or (_WITHIN if row.differing else "equal")

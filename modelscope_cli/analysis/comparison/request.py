@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from zipfile import is_zipfile
 
 from modelscope_cli.checkpoints.file_type import is_checkpoint_name
@@ -67,8 +67,8 @@ class WeightsFile:
     key: str | None = None
 
 
-# A model to load, a loaded one, or (without a run) a checkpoint whose tensors are compared without a model.
-Source: TypeAlias = ModelRequest | LoadedModel | WeightsFile
+# A model to load, a loaded one, or (without a run) a checkpoint or dict whose tensors are compared without a model.
+Source: TypeAlias = ModelRequest | LoadedModel | WeightsFile | Mapping[str, Any]
 
 
 def read_names(a: str, b: str | None, model: str | None, *, is_run: bool) -> tuple[Named, Named]:

@@ -1,5 +1,6 @@
 """The two sides of `diff`: loaded, passed from Python or copied."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,8 +16,8 @@ from modelscope_cli.analysis.comparison.request import (
     refuse_given,
 )
 from modelscope_cli.analysis.subject import describe_module
-from modelscope_cli.checkpoints.entries import in_order
-from modelscope_cli.checkpoints.tensors import read_checkpoint
+from modelscope_cli.checkpoints.entries import TORCH_SCRIPT, in_order
+from modelscope_cli.checkpoints.tensors import read_checkpoint, unwrap_state
 from modelscope_cli.devices import resolve_device
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import refuse_layouts
@@ -29,6 +30,7 @@ from modelscope_cli.models.load import load_model, load_skeleton, resolve_dtype
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.onnx_net import OnnxNet
 from modelscope_cli.models.request import Model, ModelRequest, as_request, is_exported, is_onnx, is_program
+from modelscope_cli.models.weights_file import is_script
 from modelscope_cli.records.diff import DiffSide
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import Progress, tell
@@ -46,7 +48,10 @@ def sources_handed_over(
     """
     a, b = _as_module(a), _as_module(b)
     for side in (a, b):
-        if side is not None and not isinstance(side, str) and not _is_handed(side):
+        if isinstance(side, Mapping) and is_run:
+            message = "a dict of weights cannot run: without inputs, its tensors are compared"
+            raise UsageError(message, "model.load_state_dict(weights)   and give the model")
+        if side is not None and not isinstance(side, str | Mapping) and not _is_handed(side):
             as_request(side, {})  # raises for anything but a model
     if isinstance(b, nn.Module) and is_compiled(b):
         message = "B is compiled by torch.compile, so its layers are not visible"
@@ -54,9 +59,13 @@ def sources_handed_over(
     is_named = isinstance(b, str) and not holds_weights(b)
     if not is_run and not is_named:
         refuse_given({"--b-seed": of_b.seed}, "needs a run, but there is no input", "give inputs")
+    if b is None and isinstance(a, Mapping):
+        raise UsageError(
+            "there is nothing to compare the dict of weights with", "give another dict or a file as b"
+        )
     if _is_handed(a) and (b is None or b is a):
         return _same_module(_described(a), of_b, settings)
-    module_side = _described(a if _is_handed(a) else b)
+    module_side = next((_described(side) for side in (a, b) if _is_handed(side)), None)
 
     def source(side: Any, side_settings: BSettings) -> Source:
         loading = replace(side_settings, mode=None, seed=None).typed()
@@ -68,6 +77,8 @@ def sources_handed_over(
             reason = "needs a model given by name, but B is a module"
             refuse_given(loading, reason, "change the module yourself")
             return _described(side)
+        if isinstance(side, Mapping):
+            return side
         is_file = holds_weights(side)
         if is_file and not is_run:
             reason = "applies to models, but without an input the checkpoint's tensors are compared"
@@ -76,7 +87,7 @@ def sources_handed_over(
         if is_file:
             values = {"--b-weights": side_settings.weights, "--b-checkpoint": side_settings.checkpoint}
             refuse_given(values, f"and '{side}' both give weights for B", "leave out one of them")
-        if is_file and model is None:
+        if is_file and model is None and module_side is not None:
             return _varied(module_side, Path(side), side_settings, settings)
         names = {"model": model, "checkpoint": Path(side)} if is_file else {"model": side}
         chosen: dict[str, Any] = {
@@ -168,7 +179,7 @@ def load_both(a: Source, b: Source, progress: Progress) -> tuple[LoadedModel, Lo
 
 
 def _loaded(side: Source) -> LoadedModel:
-    assert not isinstance(side, WeightsFile)
+    assert not isinstance(side, WeightsFile | Mapping)
     if isinstance(side, ModelRequest) and is_exported(side.model):
         return load_program(Path(side.model))
     if isinstance(side, LoadedModel):
@@ -187,6 +198,9 @@ def open_weights(side: Source, seed: int, progress: Progress) -> Weights:
         side = WeightsFile(side.module.model.path)
     if isinstance(side, WeightsFile):
         return _open_file(side, progress)
+    if isinstance(side, Mapping):
+        weights = WeightsInfo("object", "object", "handed over")
+        return _of_tensors(ModelInfo("file", "a dict", "", weights), unwrap_state(side)[0], ())
     loaded = _loaded(side)
     refuse_layouts(loaded.module, has_buffers=True)
     tell(progress, loaded.notes, loaded.warnings)
@@ -202,10 +216,14 @@ def _open_file(file: WeightsFile, progress: Progress) -> Weights:
     state = _masked(checkpoint.state)
     if path.suffix.lower() == ".safetensors":  # which is not ordered
         state = {name: state[name] for name in sorted(state, key=in_order)}
-    dtypes = {dtype_name(tensor.dtype) for tensor in state.values()}
     weights = WeightsInfo(str(path), path.name, "checkpoint", checkpoint.sha256)
-    side = DiffSide(ModelInfo("file", str(path), "", weights), "cpu", ", ".join(sorted(dtypes)), 0, None)
-    return side, state, checkpoint.warnings
+    kind = TORCH_SCRIPT if is_script(str(path)) else ""
+    return _of_tensors(ModelInfo("file", str(path), kind, weights), state, checkpoint.warnings)
+
+
+def _of_tensors(info: ModelInfo, state: dict[str, Tensor], warnings: tuple[Notice, ...]) -> Weights:
+    dtypes = sorted({dtype_name(tensor.dtype) for tensor in state.values()})
+    return DiffSide(info, "cpu", ", ".join(dtypes), 0, None), state, warnings
 
 
 def _masked(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -97,7 +97,10 @@ def _alike(record: DiffRecord) -> Iterator[str]:
     differing = [row for row in record.rows if row.differing]
     within = f"relative L2 of {FOLDING:g}" if record.totals.folded else _tolerance(record).partition(" (")[0]
     how = f"within a {within}" if differing or record.figures is not None else "no bit differs"
-    is_program = any(x.model.name.lower().endswith((".onnx", ".pt2", ".ts")) for x in (record.run, record.b))
+    models = [x.model for x in (record.run, record.b)]
+    is_program = any(
+        x.name.lower().endswith((".onnx", ".pt2")) or x.class_name == "TorchScript" for x in models
+    )
     what = f" and {record.operators} operators" if record.operators else ", no graph was compared"
     same = f"The same weights{what}" if is_program and record.tensors else "No difference"
     lead = f"{same}: {'only the output was compared' if record.sizes else _totals(record)}, {how}"
@@ -211,7 +214,7 @@ def _values(row: Difference) -> str:
 def _title(record: DiffRecord) -> str:
     a, b, input_info = record.run.model, record.b.model, record.run.input
     weights = a.weights.resolved, b.weights.resolved
-    if a.name != b.name or "object" in (a.source, b.source):  # two modules may be of one class
+    if a.name != b.name or "object" in (a.source, b.source, *weights):  # two modules may be of one class
         names = f"{a.name} against {b.name}"
     elif weights[0] != weights[1]:
         names = f"{a.name}, {weights[0]} compared with {weights[1]}"
@@ -231,7 +234,7 @@ def _title(record: DiffRecord) -> str:
 def _side(side: DiffSide) -> str:
     """Return what A or B is: the model and its settings, or the dtype of a file."""
     if side.model.source == "file":
-        return side.dtype
+        return ", ".join(filter(None, (side.model.class_name, side.dtype)))
     mode = f", {side.mode} mode" if side.mode else ""
     weights = side.model.weights.resolved
     named = side.model.class_name + f", weights {weights}" * (weights != "object")
@@ -253,7 +256,9 @@ def _facts(record: DiffRecord, *, show_all: bool = False) -> tuple[tuple[str, st
         text = f"B has {counted(n, 'norm')} of A folded into the convolutions before"
         eps = dict.fromkeys((row.matched or "").rpartition("eps ")[2] for row in folds)
         if [*eps] != ["1e-05"]:
-            text += f", with an epsilon of {' or '.join(eps)} (A does not state its own; torch's default is 1e-05)"
+            text += (
+                f", with an epsilon of {' or '.join(eps)} (that of A was not read; torch's default is 1e-05)"
+            )
         facts.append(("folded", f"{text}: A is folded the same way, and compared within {FOLDING:g}"))
     if zeros := [row.name for row in record.tensors or () if (row.matched or "").startswith("all zeros")]:
         facts.append(("zero biases", f"all zero, and the other side lacks them: {some(zeros, 3)}"))
