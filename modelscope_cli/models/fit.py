@@ -84,6 +84,8 @@ def classes_of(state: Mapping[str, Tensor], module: nn.Module) -> list[int]:
         for name, own in _tensors_of(module).items()
         if name in state and own.shape != state[name].shape
     ]
+    if any("weight_hh_l" in key for key in state):  # the gates of recurrent layers
+        return []
     if not pairs or any(not own or len(own) != len(other) or own[1:] != other[1:] for own, other in pairs):
         return []
     own, other = min((own[0], other[0]) for own, other in pairs)

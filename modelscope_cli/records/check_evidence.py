@@ -113,8 +113,7 @@ class Forward:
             images, or if the output is not one row per image.
         norms: what enters every batch norm that normalises by running statistics.
         score_std: standard deviation of the scores over the classes, as root mean square over the images of a
-        batch,
-            the largest of all batches; None as `answers`.
+            batch, the largest of all batches; None as `answers`.
     """
 
     activations: tuple[ActivationStats, ...]

@@ -76,8 +76,6 @@ def _in_words(one: Accuracy) -> str:
 
 
 _UNLIKE_TRAINING = 10  # the mean square at a batch norm that one input in ten exceeds, by Markov's inequality
-
-
 _INPUTS = frozenset({"inputs"})
 
 

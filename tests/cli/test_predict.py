@@ -186,3 +186,21 @@ def test_columns_that_say_nothing_are_left_out_and_explained_with_v(run, monkeyp
     assert "rank" not in plain.splitlines()[2]
     assert "softmax: one of 10 classes" in explained
     assert "softmax: one of 10 classes" not in plain
+
+
+def test_tied_scores_have_no_accuracy(run, cwd):
+    (cwd / "net.py").write_text("""
+from torch import nn
+
+def make():
+    net = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 2))
+    nn.init.zeros_(net[2].weight)
+    nn.init.zeros_(net[2].bias)
+    return net
+""")
+    for name in ("cat", "dog"):
+        (cwd / "set" / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8), len(name)).save(cwd / "set" / name / "1.png")
+    outcome = run("predict net.py:make set -w none --size 8 --labels cat,dog --truth folders --json")
+    assert outcome.json["truth"] is None
+    assert "the scores are the same for all classes" in outcome.err

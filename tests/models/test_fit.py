@@ -261,3 +261,12 @@ def test_a_checkpoint_of_other_sizes_names_two_of_its_shapes(tmp_path: Path, sta
     assert f"; {key} {2 * len(state[key])}" in error.message
     assert f" in the file and {len(state[key])}" in error.message
     assert error.message.count("in the model") == 2
+
+
+def test_the_gates_of_recurrent_layers_are_not_taken_for_classes() -> None:
+    head, other = nn.ModuleDict({"rnn": nn.LSTM(4, 3), "fc": nn.Linear(3, 2)}), nn.GRU(4, 3)
+    state = {**head["fc"].state_dict(prefix="fc."), **other.state_dict(prefix="rnn.")}
+    with pytest.raises(CannotRunError) as caught:
+        load_state(state, head, strict=True, name="net.py:Net", file="gru.pt")
+    assert "rnn.weight_hh_l0 9×3, not 12×3" in caught.value.message
+    assert "classes" not in f"{caught.value.message} {caught.value.hint}"

@@ -154,7 +154,7 @@ def predict(
     hooks = subject.conclude()
     subject.warn(judge.warnings() if judge is not None else ())
     _tell_of_all(subject, record, degenerate, guessed, has_truth=judge is not None or truth is None)
-    report, worst = judge.report() if judge is not None else (None, [])
+    report, worst = (None, []) if judge is None or degenerate.told() == UNDECIDED else judge.report()
     return replace(record, run=subject.run(), predictions=tuple(predictions), hooks=hooks, truth=report).keep(
         PredictedImages(partial(_to_draw, subject.inputs, maps), partial(_worst_of, subject.inputs, worst))
     )
