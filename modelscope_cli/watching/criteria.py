@@ -22,7 +22,9 @@ from torch.nn import functional
 from modelscope_cli.devices import widest_float
 from modelscope_cli.hooks.fetch import Deferred, fetch
 from modelscope_cli.hooks.torch_private import is_transformed, left_alone_by_compiler
+from modelscope_cli.records.watch import SELF
 from modelscope_cli.source_location import place_of_caller
+from modelscope_cli.watching.contrast import compared_with_itself
 from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.parameters import is_sharded
 
@@ -60,8 +62,6 @@ _MADE_BY = {
     "Tanh": "tanh",
     "Sigmoid": "sigmoid",
     "Hardtanh": "hardtanh",
-    "Exp": "exp",
-    "Softplus": "softplus",
     "Add": "sum",
     "Sub": "sum",
 }
@@ -352,10 +352,16 @@ class CriterionWatch:
     Args:
         is_looking: returns whether criteria of the current step are recorded; those of evaluation always are.
         evaluated: counts a criterion that is not a loss; False if its arguments depend on no model.
+        tell: called with the kind and the words of what is wrong for certain.
     """
 
-    def __init__(self, is_looking: Callable[[], bool], evaluated: Callable[[Any], bool]) -> None:
-        self._is_looking, self._evaluated = is_looking, evaluated
+    def __init__(
+        self,
+        is_looking: Callable[[], bool],
+        evaluated: Callable[[Any], bool],
+        tell: Callable[[str, str], object],
+    ) -> None:
+        self._is_looking, self._evaluated, self._tell = is_looking, evaluated, tell
         # In evaluation and in training, since the last call of `take`
         self._sums: tuple[dict[CriterionKey, CriterionSums], dict[CriterionKey, CriterionSums]] = {}, {}
         self._misplaced: dict[CriterionKey, str | None] = {}
@@ -381,6 +387,9 @@ class CriterionWatch:
         if not is_training and not self._evaluated((x, target)):
             return
         key, ignored = CriterionKey(name, place_of_caller(), is_training), options.get("ignore_index", -100)
+        is_new = is_training and key not in self._misplaced
+        if is_new and name == "cross_entropy" and (fault := compared_with_itself(x, target)):
+            self._tell(SELF, f"{name}: {fault} ({key.place})")
         if (sums := self._sums_of(key, x, target, options)) is None:
             return
         mean = _mean_of(value.detach(), x, target, ignored, sums)
@@ -400,8 +409,7 @@ class CriterionWatch:
             n_classes = x.shape[1] if x.ndim > 1 else x.shape[0]
         if (sums := self._sums[key.is_training].get(key)) is None:
             is_weighted = not (options.get("weight") is options.get("pos_weight") is None)
-            is_rate = options.get("log_input") is False  # of a Poisson distribution, not its logarithm
-            shapes, made_by = None, self._misplaced_in(key, x) or (None if is_rate else _made_by(x))
+            shapes, made_by = None, self._misplaced_in(key, x) or _made_by(x)
             if kind not in (CLASSES, ALIGNMENT, RANKING) and x.shape != target.shape:
                 shapes = tuple(x.shape), tuple(target.shape)
             is_summed = options.get("reduction", "mean") == "sum"

@@ -25,14 +25,12 @@ _SCORES = *_TO_BE_LARGE, "Overlap", "Cosine"
 _WRONG = {(kind, True) for kind in _TO_BE_SMALL} | {(kind, False) for kind in _SCORES}
 # Of labels, and of a normal distribution
 _LIKELIHOODS = {"LogSoftmax", "Logsumexp", "NllLoss", "BinaryCrossEntropyWithLogits", "Pow"}
-_GROWING = ("Mul", "Pow", "Exp")
 _KEPT = ("Clone", "Expand", "ClampMin")
 _PROBABILITIES = ("Sigmoid", "Softmax")
 _PLAIN = {"Add", "Sub", "Mean", "Sum", "ToCopy", "Clone", "Alias", "Cat", "Stack"}
-_PLAIN |= {"View", "UnsafeView", "Squeeze", "Unsqueeze"}
-_PICKS = ("Gather", "Index", "Select")
+_PLAIN |= {"View", "UnsafeView", "Squeeze", "Unsqueeze", "Gather", "Index", "Select"}
 # From a weight to a log-probability
-_FOLLOWED = _PLAIN | {*_PICKS, "Neg", "Rsub", "Mul", "Div", "Exp", "Clamp"}
+_FOLLOWED = _PLAIN | {"Neg", "Rsub", "Mul", "Div", "Exp", "Clamp"}
 _ADDED = {"Add", "Sub", "Rsub", "Mul", "Sum", "Mean", "Pow"}
 _MOVED = {"View", "UnsafeView", "Slice", "Select", "Squeeze", "Transpose", "Permute", "Clone"}
 _DIFFERENCES = ("SubBackward0", "RsubBackward0")
@@ -180,10 +178,10 @@ def has_negative_part(terms: Sequence[Term]) -> bool:
     return len(terms) > 1 and any(term.kind in _TO_BE_SMALL and term.factor < 0 for term in terms)
 
 
-def terms_from(node: Any, number: int = 0, picks: Collection[str] = _PICKS) -> list[Term]:
+def terms_from(node: Any, number: int = 0) -> list[Term]:
     """Return the terms of a sum; empty if there are too many.
 
-    Means, sums, views, constant factors, minus signs, additions and subtractions are followed, and `picks`.
+    Means, sums, views, constant factors, minus signs, additions, subtractions and picks are followed.
     """
     edges: deque[tuple[Any, int, float]] = deque([(node, number, 1.0)] if node is not None else [])
     terms: list[Term] = []
@@ -192,7 +190,7 @@ def terms_from(node: Any, number: int = 0, picks: Collection[str] = _PICKS) -> l
             return terms
         node, number, factor = edges.popleft()
         kind = _kind_of(node)
-        own = None if kind in _TO_BE_SMALL | _TO_BE_LARGE else _factor_of(node, kind, picks)
+        own = None if kind in _TO_BE_SMALL | _TO_BE_LARGE else _factor_of(node, kind)
         if own is None:
             terms.append(Term(node, number, kind, factor))
             continue
@@ -202,11 +200,11 @@ def terms_from(node: Any, number: int = 0, picks: Collection[str] = _PICKS) -> l
     return []
 
 
-def _factor_of(node: Any, kind: str, picks: Collection[str]) -> float | None:
+def _factor_of(node: Any, kind: str) -> float | None:
     """Return the factor of a linear operation, None for any other; of a mean and a quotient only its sign."""
     if kind in ("Neg", "Rsub"):
         return -1.0
-    if kind in _PLAIN or kind in picks:
+    if kind in _PLAIN:
         return 1.0
     factor = factor_of(node) if kind in ("Mul", "Div") else None
     return math.copysign(1.0, factor) if factor and kind == "Div" else factor
@@ -227,36 +225,6 @@ def _nodes_behind(node: Any, among: Collection[str]) -> list[Any]:
             nodes |= dict.fromkeys(others)
             waiting += others
     return list(nodes)
-
-
-def has_no_bound(loss: Tensor) -> bool:
-    """Tell whether a loss falls without limit as a logarithm of a scale does: `exp(s) x + s`, `(exp(s) x)^2 + s`.
-
-    In a likelihood the signs of `s` differ, as in `exp(-s) x + s` and `x / exp(s) + s`.
-    """
-    terms = terms_from(loss.grad_fn, picks=())
-    grown = [term.node for term in terms if term.kind in (*_GROWING, "Div") and term.factor > 0]
-    exponents = [one for node in grown for one in _exponents(node)] if len(terms) > 1 else []
-    inner = [(one, sign * one.factor) for edge, sign in exponents for one in terms_from(*edge, picks=())]
-    return any(
-        {factor > 0 for one, factor in inner if one.edge == term.edge} == {term.factor > 0} for term in terms
-    )
-
-
-def _exponents(node: Any) -> list[tuple[tuple[Any, int], int]]:
-    """Return what exp(...) is taken of behind a node, with -1 where that is divided by, else 1."""
-    signs, waiting, found = {node: 1}, deque([node]), []
-    while waiting and len(signs) < _MOST:
-        node = waiting.popleft()
-        kind = _kind_of(node)
-        if kind == "Exp":
-            found.append((_inputs(node)[0], signs[node]))
-        for n, (other, _) in enumerate(node.next_functions):
-            if other is not None and other not in signs:
-                is_under = kind in ("Reciprocal", "Rsqrt") or (kind == "Div" and n == 1)
-                signs[other] = -signs[node] if is_under else signs[node]
-                waiting.append(other)
-    return found
 
 
 def _score_of(node: Any) -> str | None:

@@ -49,9 +49,6 @@ class LossHistory:
                 yield events.WRONG_SIGN, f"each step increases {what} that it should decrease"
             self.factors.add(factor)
         self.n += 1
-        if self.n <= _FEWEST and divergence is None and loss_graph.has_no_bound(loss):
-            words = "the logarithm of a scale, such as a variance or a Jacobian, has the wrong sign"
-            yield events.WRONG_SIGN, f"{words} in the loss, which has no lower bound"
         if divergence is not None:
             self.divergences.append(divergence)
             if self.n <= _FEWEST and loss_graph.is_latent_cut_off(terms):

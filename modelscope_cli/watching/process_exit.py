@@ -20,14 +20,9 @@ def leave(code: int) -> NoReturn:
         threading._shutdown()  # type: ignore[attr-defined]  # waits for all threads but daemons
         atexit._run_exitfuncs()
         gc.collect()  # closes the files that only the script knew
-        _flush_files()
+        for one in gc.get_objects():  # the standard streams and every open file
+            if issubclass(type(one), (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
+                with contextlib.suppress(OSError, ValueError):  # it is closed, or its reader has gone
+                    one.flush()
     finally:
         os._exit(code)
-
-
-def _flush_files() -> None:
-    """Flush the standard streams and every open file."""
-    for one in gc.get_objects():
-        if issubclass(type(one), (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
-            with contextlib.suppress(OSError, ValueError):  # it is closed, or its reader has gone
-                one.flush()

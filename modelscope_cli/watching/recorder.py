@@ -100,7 +100,7 @@ class Recorder:
             self.replicas,
         )
         self.step_time = self.guard.step_time = self._passes.step_time
-        self.criteria = CriterionWatch(self._is_counting, self._passes.count_evaluation)
+        self.criteria = CriterionWatch(self._is_counting, self._passes.count_evaluation, self.guard.tell_once)
         self.clocks = Clocks(self.bookkeeper)
         self._trained: dict[int, tuple[weakref.ref[Stepper], list[int], list[WatchedModel]]] = {}
         self._stepping: list[OpenStep] = []

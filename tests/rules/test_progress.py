@@ -10,7 +10,20 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tolerance import close
-from trainings import CLASSES, FALLING, FLAT, N, criterion, entering, loss
+from trainings import (
+    CLASSES,
+    FACTS,
+    FALLING,
+    FLAT,
+    N,
+    criterion,
+    entering,
+    judged,
+    loss,
+    model,
+    stepping,
+    training,
+)
 
 from modelscope_cli.records.watch import POLICY, Event, ScalarSeries, TrainingFacts
 from modelscope_cli.rules.training.guessing import scale_of
@@ -374,3 +387,22 @@ def test_the_last_losses_are_those_of_the_last_quarter_of_the_steps():
     late = [value for step, value in zip(steps, falling, strict=True) if step > 0.75 * steps[-1]]
     assert course.end == pytest.approx(sum(late) / len(late), rel=0.1)
     assert course.n == steps[-1] + 1
+
+
+def test_the_loss_of_one_point_is_known_though_few_steps_are_recorded():
+    """Of gradients that are accumulated, the sum of the losses would have to be compared."""
+    models = (model(of_one_point=(0.3, 0.3, 0.3), steps_in_training=N // 4),)
+    facts = replace(FACTS, models=models, optimizers=(stepping(ended=N - 1),))
+    assert follow([loss()], (), facts).of_one_point == 0.3
+    assert follow([loss()], (), replace(facts, backwards=4 * N)).of_one_point is None
+
+
+@pytest.mark.parametrize(
+    ("end", "directions", "is_collapsed"), [(-1, 0.01, 1), (-1, 0.5, 0), (-0.9, 0.01, 0)]
+)
+def test_a_similarity_that_all_samples_have(end, directions, is_collapsed):
+    values = [-0.5, -0.7, -0.8, *[end] * 177]
+    one = model(of_one_point=(-1.0,) * 3, outputs=(60, 0, 1.0, 1.0, 0.5, directions))
+    about = {"models": (one,), "criteria": (), "optimizers": (stepping(ended=179),)}
+    record = training(loss=(loss(values),), steps=180, **about)
+    assert ("MS757" in [found.code for found in judged(record).findings]) == is_collapsed

@@ -449,4 +449,6 @@ def _is_at_one_point(case: Case) -> bool:
     main, point = case.progress.main, case.progress.of_one_point
     if main is None or not point or case.course.steps < 3 * _ENOUGH:
         return False
-    return main.lowest_end > (1 - _NEAR) * point > 0 and main.end < (1 + _NEAR) * point
+    if point < 0:  # a maximised similarity
+        return main.end - point < _NEAR * (main.start - point)
+    return main.lowest_end > (1 - _NEAR) * point and main.end < (1 + _NEAR) * point

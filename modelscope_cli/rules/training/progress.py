@@ -178,7 +178,8 @@ def follow(
 def _of_one_point(facts: TrainingFacts) -> float | None:
     """Return what a loss comes to if all outputs are the same point: the margin, or the logarithm of the batch."""
     known = [one for one in facts.models if one.of_one_point]
-    if len(known) != 1 or facts.backwards > _ACCUMULATED * known[0].steps_in_training:
+    steps = max((one.ended + 1 for one in facts.optimizers), default=0)
+    if len(known) != 1 or facts.backwards > _ACCUMULATED * steps:
         return None
     least, middle, most = known[0].of_one_point
     return middle if most - least <= _CONSTANT * abs(middle) else None

@@ -172,7 +172,8 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if rows:
         rows.sort(key=lambda row: row[:2])
         step, change, one = rows[0]
-        words = f"one step changes it by {_of_its_norm(-change)} (median;"
+        of_its_norm = f"{percent(-change)} of" if -change < _TIMES else f"{-change:,.0f} times"
+        words = f"one step changes it by {of_its_norm} its norm (median;"
         words += f" limit {percent(threshold)}, exceeded from step {step})"
         if not case.fails:
             words = f"the first step changes it by {rounded(one.series.update_ratio[0] or 0.0)}x its norm,"
@@ -183,10 +184,6 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         yield TrainingSighting(one, step, -change, words + case.followed(rows), severity=severity)
     elif jump:
         yield TrainingSighting(None, jump[0], jump[2] / jump[1], rise, severity=severity)
-
-
-def _of_its_norm(change: float) -> str:
-    return f"{percent(change)} of its norm" if change < _TIMES else f"{change:,.0f} times its norm"
 
 
 def _overwrites(case: Case) -> bool:

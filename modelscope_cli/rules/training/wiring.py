@@ -22,12 +22,7 @@ from modelscope_cli.rules.training.rule_types import (
     zeros_since,
 )
 
-_WITHIN = {
-    "cross_entropy": "softmax",
-    "binary_cross_entropy_with_logits": "sigmoid",
-    "poisson_nll_loss": "exp",
-}
-_POSITIVE = "exp", "softplus", "relu", "sigmoid"
+_WITHIN = {"cross_entropy": "softmax", "binary_cross_entropy_with_logits": "sigmoid"}
 _WIDTH = {"sigmoid": 1.0, "tanh": 2.0, "hardtanh": 2.0}  # of the range of an activation
 _LOGARITHM = 1e-3  # above the logarithm of a probability to which a script adds a small constant
 _NO_VARIANCE = 1e-12
@@ -45,6 +40,8 @@ _WEIGHT = "use a weight above 0, which may grow slowly: loss = reconstruction + 
 _LESS = 0.05  # times the criterion's mean over its rows
 _LONG, _SMALL_SHARE, _AS_GUESSED = 150, 0.1, 0.97  # steps; of the loss; of the cost of guessing
 _DIVERGENCE = "the first argument of F.kl_div must be log_softmax(student), the second softmax(teacher)"
+_MASK = "mask the diagonal: scores.fill_diagonal_(float('-inf')) before the loss"
+_TWO_VIEWS = "augment each image twice, with random numbers of its own each time"
 _MORE = 1.5  # times the criterion's mean over its rows; a script may divide a sum by their number
 
 
@@ -54,7 +51,7 @@ def _losses(case: Case) -> list[WatchedCriterion]:
 
 @training_rule("MS720", "softmax-before-the-loss", ERROR, 3, Link.WIRING)
 def applied_twice(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A loss that expects logits receives probabilities, or one that expects log-rates receives rates.
+    """A loss that expects logits receives probabilities.
 
     Measure: recorded steps in which every row holds probabilities; or a softmax or sigmoid right before the loss
     Source: torch.nn.CrossEntropyLoss: the input is expected to contain the unnormalized logits
@@ -64,13 +61,9 @@ def applied_twice(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in _losses(case):
         n = len(one.series.step)
         inner = _WITHIN.get(one.name)
-        is_exp = inner == "exp" and one.made_by in _POSITIVE
-        if n < threshold or not (is_exp or all(one.series.is_probability)):
+        if n < threshold or not all(one.series.is_probability):
             continue
-        if is_exp:
-            words = f"{one.name} receives the output of {one.made_by}, but applies exp itself (log_input=True), so"
-            words += " it cannot predict a rate below 1"
-        elif inner == "softmax" and (one.classes or 0) > 1:
+        if inner == "softmax" and (one.classes or 0) > 1:
             lowest = math.log(math.e + (one.classes or 1) - 1) - 1  # of softmax of probabilities
             words = f"{one.name} receives probabilities (they sum to 1), but applies softmax itself,"
             words += f" so the loss cannot fall below {lowest:.3g}"
@@ -129,7 +122,7 @@ def _squashed_logits(case: Case, threshold: float) -> Iterator[TrainingSighting]
     for one in _losses(case):
         inner = _WITHIN.get(one.name)
         is_squashed = one.made_by in ("relu", "tanh", "sigmoid", "hardtanh") and one.made_by != inner
-        if inner in (None, "exp") or not is_squashed or len(one.series.step) < threshold:
+        if inner is None or not is_squashed or len(one.series.step) < threshold:
             continue
         lost = "nothing below zero" if one.made_by == "relu" else "nothing beyond 1"
         words = f"{one.name} receives the output of {one.made_by}, so its logits can be {lost}"
@@ -436,14 +429,17 @@ def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 @training_rule("MS759", "output-sees-too-much", ERROR, 0, Link.WIRING)
 def leaks(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """An output depends on other samples of the batch.
+    """An output depends on other samples of the batch, or a contrastive loss compares samples with themselves.
 
     Leaks found with a copy of the model on a changed batch; adversaries may compare samples on purpose.
 
-    Measure: outputs that change with inputs they must not depend on, in a copy of the model in evaluation mode
+    Measure: outputs that change with inputs they must not depend on, in a copy of the model in evaluation mode; or
+        the first scores of cross_entropy
     Source: certain: changing the other samples changes the output
     Hint: check dim of each softmax, and batch_first
     Why: at inference those samples are not there, and the model fails
     """
     if not case.progress.is_adversarial:
         yield from case.told(events.LEAKS)
+    for one in case.told(events.SELF):
+        yield replace(one, hint=_TWO_VIEWS if "positive" in one.message else _MASK)
