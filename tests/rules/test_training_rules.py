@@ -482,3 +482,10 @@ def test_an_output_that_is_all_zero_is_certain_however_short_the_run(rows, named
     assert [(one.layer, one.since_step, one.severity) for one in found if one.code == "MS705"] == (
         [named] if named else []
     )
+
+
+@pytest.mark.parametrize(("name", "is_state"), [("rnn.weight_hh_l0", True), ("rnn.weight_ih_l0", False)])
+def test_a_recurrent_weight_without_a_gradient_is_about_the_state(name, is_state):
+    record = training(parameters=(parameter(name, grad_norm=(0.0,) * N), *PARAMETERS[1:]))
+    (found,) = [one for one in judged(record).findings if one.code == "MS749"]
+    assert ("state" in found.hint) == is_state

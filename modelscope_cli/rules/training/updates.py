@@ -42,6 +42,7 @@ _BY_WHAT = (
     "look at what the loss is computed from: a detached output, a wrong variable, targets of the wrong kind, "
     "or values whose sum is always the same"
 )
+_STATE = "start the cell from the state that its last call returned, not from zeros each time"
 _SEEN = 1e-5  # share of a weight that a step changes; its sum over the steps shows in nine digits
 _MOST = 1 << 20  # elements; of a larger weight only some rows may be used, and only some are compared
 _HALVES = "bfloat16", "float16"
@@ -349,6 +350,7 @@ def always_zero(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     rows = [one for one in case.weights() if _is_to_learn(one) and _is_never_reached(one, threshold)]
     if rows:
         *others, last = rows
+        hint = _STATE if all("weight_hh" in one.name for one in rows) else None
         n = len(last.series.step)
         words = f"its gradient is exactly zero in all {n} recorded steps{case.beside(others)}"
         # Another rule says why
@@ -360,7 +362,7 @@ def always_zero(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             if layer.model == last.model
         )
         link = None if is_dead else Link.WIRING
-        yield TrainingSighting(last, 0, n, words, case.called(last.model), link=link)
+        yield TrainingSighting(last, 0, n, words, case.called(last.model), link=link, hint=hint)
 
 
 def _is_never_reached(one: WatchedParameter, threshold: float = MIN_RECORDS) -> bool:

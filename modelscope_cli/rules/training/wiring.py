@@ -114,11 +114,7 @@ def squashed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Hint: remove the activation after the last layer
     Why: the model cannot output the values that are clipped, and they pass no gradient
     """
-    yield from _squashed_logits(case, threshold)
     yield from _out_of_reach(case, threshold)
-
-
-def _squashed_logits(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in _losses(case):
         inner = _WITHIN.get(one.name)
         is_squashed = one.made_by in ("relu", "tanh", "sigmoid", "hardtanh") and one.made_by != inner
