@@ -8,6 +8,7 @@ import contextlib
 import math
 import statistics
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -47,6 +48,7 @@ class Tape(threading.local):
     """The functions from the outputs of models to the loss, in this thread."""
 
     def __init__(self) -> None:
+        warnings.filterwarnings("ignore", module=__name__)  # the script's own call has given them
         self._mode = FunctionMode(self.see)
         self._compared: list[Deferred[None]] = []  # since the last step
         self._is_over = False  # whether a loss clearly depends on which output belongs to which sample

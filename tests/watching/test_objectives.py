@@ -1,6 +1,7 @@
 """What an objective must hold: weights that move, modules that are held, outputs that see what they may."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -411,6 +412,17 @@ class Pooled(nn.Module):
         if self.is_flat:  # attention, to one number for each sample
             return self.outer((h[..., :1].softmax(self.dims[0]) * h).sum(1)).squeeze(1)
         return self.outer(h + h.mean(self.dims, keepdim=True))
+
+
+def test_a_loss_that_is_computed_again_warns_once(recorded) -> None:
+    def script():
+        model = nn.Linear(4, 1)
+        fit(model, lambda: functional.mse_loss(model(torch.randn(8, 4)), torch.randn(8)), steps=36)
+
+    with warnings.catch_warnings(record=True) as given:
+        warnings.simplefilter("always")
+        recorded(script)
+    assert len([one for one in given if "target size" in str(one.message)]) == 36
 
 
 VIEWS = ["two views", "the same view", "no mask", "positions", "zeros", "dropout"]
