@@ -20,8 +20,9 @@ def resolve_device(requested: str) -> tuple[torch.device, str | None]:
         note = None if chosen == "cpu" else f"device: {chosen} (auto; the accelerator of this machine)"
         return torch.device(chosen), note
     kind = here[0].partition(":")[0]
-    requested = "cuda" if requested.lower() == "gpu" else requested
-    name = f"{'cuda' if kind == 'cpu' else kind}:{requested}" if requested.isdecimal() else requested.lower()
+    first = "cuda" if kind == "cpu" else kind
+    name = "cuda" if requested.lower() == "gpu" else requested.lower()
+    name = f"{first}:{requested}" if requested.isdecimal() else name
     try:
         device = torch.device(name)
     except RuntimeError as error:

@@ -101,6 +101,7 @@ class Subject:
         self.loaded = load(self.request or model, keywords, self.progress)
         if kind != "auto":
             self.loaded = replace(self.loaded, output_kind=kind)
+        self._has_labels = bool(self.loaded.categories)
         if self.labels is not None:
             self.loaded = replace(self.loaded, categories=self.labels)
         if self.loaded.info.source == "onnx":
@@ -166,7 +167,7 @@ class Subject:
         is_fit = self.labels is None or n_classes in (None, len(self.labels))
         if is_fit and (self.loaded.categories or not target):
             return
-        folders = folders_of_classes(self.inputs.files, n_classes or 0)
+        folders = [] if self._has_labels else folders_of_classes(self.inputs.files, n_classes or 0)
         option = f"--labels {shlex.quote(','.join(folders))}"
         if self.labels is not None and not is_fit:
             has = f"{self.source_of_labels} has {counted(len(self.labels), 'label')}"

@@ -56,19 +56,14 @@ def read_head(path: Path, what: str = "checkpoint") -> bytes:
     """Return the first 512 bytes."""
     if path.is_dir():
         raise CannotRunError(
-            f"{what} '{path}' is a folder",
-            _checkpoints_in("did you mean", path) or f"ls {shlex.quote(str(path))}",
+            f"{what} '{path}' is a folder", _checkpoints_in(path) or f"ls {shlex.quote(str(path))}"
         )
     refuse_endless(path, f"{what} ")
     try:
         with path.open("rb") as file:
             head = file.read(_N_HEAD)
     except FileNotFoundError as error:
-        near = look_for(path)
-        hint = (
-            near.startswith("ls ") and path.parent.is_dir() and _checkpoints_in("try", path.parent)
-        ) or near
-        raise CannotRunError(f"no {what.removesuffix(' file')} file '{path}'", hint) from error
+        raise CannotRunError(f"no {what.removesuffix(' file')} file '{path}'", look_for(path)) from error
     except OSError as error:
         message = f"{what} '{path}' cannot be read: {error.strerror}"
         raise CannotRunError(message, f"ls -l {shlex.quote(str(path))}") from error
@@ -77,10 +72,10 @@ def read_head(path: Path, what: str = "checkpoint") -> bytes:
     return head
 
 
-def _checkpoints_in(verb: str, folder: Path) -> str:
+def _checkpoints_in(folder: Path) -> str:
     """Return a hint with the first checkpoints in a folder; empty without any."""
     inside = sorted(file for file in folder.iterdir() if file.suffix.lower() in CHECKPOINT_SUFFIXES)
-    return f"{verb} {quoted(map(str, inside[:5]))}" if inside else ""
+    return f"did you mean {quoted(map(str, inside[:5]))}" if inside else ""
 
 
 def is_safetensors(head: bytes) -> bool:

@@ -44,11 +44,11 @@ def arrange_named(module: nn.Module | None, named: Mapping[str, Any]) -> Argumen
     strange = next((name for name in values if accepted is not None and name not in accepted), None)
     if strange is not None:
         names = [name for name in parameters if name in (accepted or ())]
-        near = nearest_names(strange, names, n=1)
-        message = f"forward() of {type(module).__name__} has no argument '{strange}'"
-        message += "".join(f" (did you mean {name})" for name in near)
-        renamed = dict.fromkeys(near, values[strange])
-        raise UsageError(f"{message}; it has {some(names, 12)}", suggestion(module, specs=values | renamed))
+        message = (
+            f"forward() of {type(module).__name__} has no argument '{strange}'; it has {some(names, 12)}"
+        )
+        renamed = dict.fromkeys(nearest_names(strange, names, n=1), values[strange])
+        raise UsageError(message, suggestion(module, specs=values | renamed))
     if problem := _missing(module, parameters, values):
         raise UsageError(problem, suggestion(module, specs=values))
     return values

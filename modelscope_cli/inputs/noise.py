@@ -121,23 +121,24 @@ def _by_trial(family: str, module: nn.Module | None, shapes: Sequence[Shape]) ->
 def _typed_specs(
     request: InputRequest, family: str, transforms: Any | None, module: nn.Module | None
 ) -> list[ShapeSpec]:
-    """Return the typed shapes; one without the number of images, such as `3,224,224`, is of --batch images."""
+    """Return the typed shapes; one without the number of images, `3,224,224` or `224,224`, is of --batch images."""
     specs = [parse_shape(text) for text in request.shapes]
+    natural = natural_shapes(family, transforms, module, 1)[0]
+    is_flat = len(specs[0].shape) == 2 and len(specs) == 1 and not specs[0].is_integer
+    if is_flat and isinstance(first_layer(module), nn.Conv2d) and not takes_shape(module, specs[0].shape):
+        specs = [replace(specs[0], shape=(natural[-3], *specs[0].shape))]  # height and width
     if len(specs) == 1 and family == "detection" and len(specs[0].shape) == 3:
         return specs * (request.batch or 1)
     whole = [replace(spec, shape=(request.batch or 1, *spec.shape)) for spec in specs]
     if not any(spec.is_integer or len(spec.shape) < 3 for spec in specs):
-        rank = len(natural_shapes(family, transforms, module, 1)[0])
-        is_of_rank = all(len(spec.shape) == rank for spec in whole)
+        is_of_rank = all(len(spec.shape) == len(natural) for spec in whole)
         if is_of_rank and (family != "custom" or takes_shape(module, whole[0].shape)):
             return whole
-    typed, first = request.shapes[0], specs[0]
-    if request.batch not in {None, first.shape[0]}:
-        prefix = f"{first.dtype}:" if first.dtype else ""
-        raise UsageError(
-            f"'--batch {request.batch}' and '--input-shape {typed}' set different batch sizes",
-            f"--input-shape {prefix}{','.join(map(str, (request.batch, *first.shape[1:])))}",
-        )
+    first, batch = specs[0], request.batch
+    specs = [replace(spec, shape=(batch or spec.shape[0], *spec.shape[1:])) for spec in specs]
+    if first.shape[0] not in (1, *specs[0].shape[:1]):
+        message = f"'--batch {batch}' and '--input-shape {request.shapes[0]}' set different batch sizes"
+        raise UsageError(message, f"--input-shape {specs[0]}")
     return specs
 
 

@@ -129,13 +129,13 @@ def load_state(
     n_all = max(sum(not _is_counter(key) for key in own), len(state))
     if n_fitting < _MIN_FITTING_FRACTION * n_all:
         message = f"checkpoint '{file}' is for another architecture: {n_fitting} of {n_all} keys fit '{name}'"
-        first, own_first = (shlex.quote(next(iter(keys), "none")) for keys in (state, own))
-        told = [f"the first key is {first} in the checkpoint and {own_first}"]
+        told = [f"{shlex.quote(key)} of the file is not in the model" for key in misfit.unexpected[:1]]
+        told += [f"{shlex.quote(key)} of the model is not in the file" for key in misfit.missing[:1]]
         about = "names the architecture of the checkpoint, if it is known"
         if 2 * len(misshaped) > n_all:  # only the sizes are others
-            told = [f"{k} {_shape(state[k])} in the file and {_shape(own[k])}" for k in sorted(misshaped)[:2]]
+            told = [*misfit.misshaped[:2]]
             about = "lists its shapes; --model-arg KEY=VALUE builds the model in different sizes"
-        message += f"; {', '.join(f'{one} in the model' for one in told)}"
+        message += f"; {', '.join(told)}"
         raise CannotRunError(message, f"modelscope weights {shlex.quote(file)}   {about}")
     is_aux = all(".aux" in f".{key.lower()}" for key in misfit.missing)  # as in `untrained`
     if strict and not (is_aux and not misfit.unexpected and not misshaped):
@@ -161,10 +161,12 @@ def load_state(
 
 
 def _built_for(n: int, n_own: int, module: nn.Module, name: str) -> str:
-    """Return the hint for `n` classes: with the argument of the class that is their number by default."""
+    """Return the hint for `n` classes: with the argument called so, or that is their number by default."""
     takes = inspect.signature(type(module)).parameters.values()
-    meant = [one.name for one in takes if one.default == n_own and name.endswith(f":{type(module).__name__}")]
-    return f"--model-arg {meant[0]}={n}" if len(meant) == 1 else f"build the model for {n} classes"
+    meant = [one.name for one in takes if "classes" in one.name]
+    meant = meant or [one.name for one in takes if one.default == n_own]
+    is_clear = len(meant) == 1 and name.endswith(f":{type(module).__name__}")
+    return f"--model-arg {meant[0]}={n}" if is_clear else f"build the model for {n} classes"
 
 
 def nonfinite_weights(module: nn.Module) -> tuple[Notice, ...]:

@@ -203,7 +203,9 @@ def find_column(columns: Sequence[Column], word: str, option: str, typed: str) -
     Args:
         option: the option whose value `typed` has the word.
     """
-    by_name = {_as_typed(column.field or column.key): column for column in columns}
+    # The first column of `diff` and `weights` has its heading by what the rows are
+    by_name = {title: columns[0] for title in ("layer", "tensor", "row") if columns[0].key == "name"}
+    by_name |= {_as_typed(column.field or column.key): column for column in columns}
     by_name |= {_as_typed(column.title): column for column in columns}
     by_name |= {_as_typed(column.key): column for column in columns}  # a heading may be the key of another
     if _as_typed(word) not in by_name:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.errors import CannotRunError, quoted
 from modelscope_cli.inputs.files import ListedImage, is_picture
 from modelscope_cli.inputs.image import decode
 from modelscope_cli.lean import without_dynamo
@@ -341,7 +341,10 @@ def open_folder(folder: Path, size: int, seed: int) -> TrainingData:
     labels = {name: label for label, name in enumerate(sorted({name for _, name in files}))}
     if len(labels) == 1:
         message = f"'{training}' holds images of one class only, '{next(iter(labels))}'"
-        raise CannotRunError(message, f"ls {shlex.quote(str(training))}")
+        folders = {Path(path).parent for path, _ in files}
+        inner = {folder.parent for folder in folders} - {training}
+        found = f"did you mean {quoted(map(str, inner))}" if len(inner) == 1 < len(folders) else ""
+        raise CannotRunError(message, found or f"ls {shlex.quote(str(training))}")
     if unknown := sorted({name for _, name in held_out} - {*labels}):
         message = f"'{validating}' has classes that '{training}' lacks: {some(unknown)}"
         raise CannotRunError(message, f"ls {shlex.quote(str(folder))}/*")

@@ -137,7 +137,7 @@ def test_a_name_that_is_wrong_or_missing_is_reported_with_a_line_that_works(both
     line = f"stats -m towers.py:Towers --quiet --input pixel={shlex.quote(STAR)} --input tokens=int64:1,6"
     both.said()
     for typed, message in (
-        (line, "has no argument 'pixel' (did you mean pixels); it has pixels, tokens"),
+        (line, "has no argument 'pixel'; it has pixels, tokens"),
         (line.replace("pixel=", "pixels=").partition(" --input tokens")[0], "needs more arguments: tokens"),
         (f"stats {STAR} -m towers.py:Towers --quiet", "needs more arguments: pixels, tokens"),
     ):

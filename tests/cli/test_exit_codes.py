@@ -72,14 +72,14 @@ TABLE = [
     (LOOK, "<tiny> -w none --input-shape 1,5,64,64", 4, "given [1, 5, 64, 64]", "--input-shape"),
     (LOOK, "{bad}/evil.pt <tiny> -w none", 4, "'{bad}/evil.pt'", "torch.save(torch.rand("),
     # checkpoints
-    (ALL, "<tiny> -c {bad}/missing.pt", 4, "'{bad}/missing.pt'", "try {bad}/"),
+    (ALL, "<tiny> -c {bad}/missing.pt", 4, "'{bad}/missing.pt'", "ls {bad}"),
     (ALL, "<tiny> -c {bad}/empty.pt", 4, "'{bad}/empty.pt' is empty", "download the file again"),
     (ALL, "<tiny> -c {bad}/evil.pt", 4, "'{bad}/evil.pt' is not loaded: it would run", "hint: modelscope weights "),
     (ALL, "<tiny> -c {bad}/cut.safetensors", 4, "'{bad}/cut.safetensors'", "download the file again"),
     (ALL, "<tiny> -c {shapes}", 4, "'{shapes}' is for another architecture", "modelscope weights"),
     (LOOK, "<squeezenet1_1> -c {bad}/nan.safetensors", 4, "for another architecture", "modelscope weights"),
     # checkpoints, looked into
-    ("weights", "{bad}/missing.pt", 4, "no checkpoint file '{bad}/missing.pt'", "try {bad}/"),
+    ("weights", "{bad}/missing.pt", 4, "no checkpoint file '{bad}/missing.pt'", "ls {bad}"),
     ("weights", "{bad}/text.jpg", 4, "it is text, 'once upon a time'", "download the file again"),
     ("weights", "{bad}/pointer.pth", 4, "a git-lfs pointer", "git lfs pull --include pointer"),
     ("weights", "{bad}/page.pth", 4, "it is a web page", "download the file again"),
@@ -123,6 +123,7 @@ TABLE = [
     (LEARN, "<tiny> {dot}", 4, "'{dot}' is a file, not a folder", "ls {bad}"),
     (LEARN, "<tiny> {bad}/classes", 4, "in '{bad}/classes' hold no images", "ls {bad}/classes"),
     (LEARN, "<tiny> {bad}/alone", 4, "images of one class only, 'cat'", "ls {bad}/alone"),
+    (LEARN, "<tiny> {bad}/outer", 4, "images of one class only, 'inner'", "{bad}/outer/inner"),
     (LEARN, "<tiny> --size 64 --pictures 20 --freeze re:.*", 2, "there is nothing to train", "leave out --freeze"),
     (LEARN, "<resnet18> --size 32 --batch 1 --pictures 20", 4, "more than 1 value per channel", "--batch 2"),
     (LEARN, "<{bad}/broken.py:Maps>", 4, "the model's output is 32x4x62x62, not a row", "modelscope summary"),
@@ -262,8 +263,9 @@ def bad(tmp_path_factory, samples):
     (folder / "broken.py").write_text(BROKEN)
     (folder / "mine.py").write_text(MINE)
     (folder / "classes" / "cat").mkdir(parents=True)
-    (folder / "alone" / "cat").mkdir(parents=True)
-    Image.new("RGB", (9, 9), "teal").save(folder / "alone" / "cat" / "1.png")
+    for where in ("alone/cat", "outer/inner/cat", "outer/inner/dog"):
+        (folder / where).mkdir(parents=True)
+        Image.new("RGB", (9, 9), "teal").save(folder / where / "1.png")
     return folder
 
 

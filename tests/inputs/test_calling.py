@@ -103,7 +103,7 @@ def test_a_name_that_another_method_of_the_class_reads_is_of_a_dict():
 
 
 @pytest.mark.parametrize(("forward", "names", "message", "hint"), [
-    (image_and_text, "imag text", "no argument 'imag' (did you mean image); it has image, text", "image="),
+    (image_and_text, "imag text", "no argument 'imag'; it has image, text", "image="),
     (image_and_text, "image", "needs more arguments: text", "--input text=int64:1,16"),
     (by_name_only, "text", "needs more arguments: image", "--input image=1,3,224,224"),
     (one_tensor, "y z", "no argument 'y'; it has x", "--input x=1,3,224,224"),

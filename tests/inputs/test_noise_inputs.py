@@ -73,7 +73,7 @@ def test_optical_flow_noise_is_two_different_frames(opened):
 
 @pytest.mark.parametrize(("options", "quoted"), [
     ({"shapes": ("1,3,8,8",), "size": "9"}, "--size 9"),
-    ({"shapes": ("float32:1,3,8,8",), "batch": 4}, "--batch 4"),
+    ({"shapes": ("float32:2,3,8,8",), "batch": 4}, "--batch 4"),
     ({"shapes": ("1,3,x",)}, "'x'"),
     ({"size": "32", "family": "custom", "module": nn.Linear(5, 5)}, "--size 32"),
 ])  # fmt: skip
@@ -146,6 +146,18 @@ def test_a_shape_that_is_no_image_is_taken_as_it_is(opened, kind):
     with pytest.raises(UsageError, match="set different batch sizes") as raised:
         opened(family="custom", module=module, shapes=(typed,), batch=n + 1)
     assert raised.value.hint == f"--input-shape {n + 1}{typed[1:]}"
+
+
+def test_one_image_with_its_dimension_is_of_batch_images_and_two_numbers_are_height_and_width(opened):
+    layers = {"gray": nn.Conv2d(1, 4, 3), "rows": nn.Linear(9, 4), "signal": nn.LSTM(9, 4)}
+    images = [("gray", "1,1,7,9"), ("gray", "1,7,9"), ("gray", "7,9"), ("rows", "1,9")]
+    for name, typed in images:
+        module = net(layers[name]).eval()
+        (x,) = only_args(opened(family="custom", module=module, shapes=(typed,), batch=2))
+        assert tuple(x.shape) == ((2, 9) if name == "rows" else (2, 1, 7, 9))
+    for name, typed in (("rows", "7,9"), ("signal", "7,9")):
+        (x,) = only_args(opened(family="custom", module=net(layers[name]), shapes=(typed,)))
+        assert tuple(x.shape) == (7, 9)
 
 
 def test_a_batch_of_detection_is_as_many_images_of_one_shape(opened):

@@ -17,6 +17,13 @@ def has(monkeypatch: pytest.MonkeyPatch, kind: str | None, n: int = 1) -> None:
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: n)
 
 
+def test_a_device_that_is_not_here_is_called_as_it_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    has(monkeypatch, None)
+    for typed in ("gpu", "GPU", "cuda"):
+        with pytest.raises(CannotRunError, match=f"no device '{typed}' here"):
+            resolve_device(typed)
+
+
 def test_auto_without_an_accelerator_is_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     has(monkeypatch, None)
     device, note = resolve_device("auto")

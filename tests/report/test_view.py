@@ -5,7 +5,7 @@ import math
 import pytest
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.report.sheet import Column, Layout, Sheet, figure
+from modelscope_cli.report.sheet import Column, Layout, Sheet, figure, find_column
 
 ROWS = (("layer10", 1.0), ("layer2", None), ("layer1", math.nan), ("Alpha", 30), ("beta", -4.5))
 COLUMNS = (
@@ -46,6 +46,11 @@ def test_sorted_by_a_column_that_is_not_shown():
         "name",
         "near_zero",
     ]
+
+
+def test_the_first_column_has_every_name_that_a_heading_gives_it():
+    for word in ("name", "tensor", "Layer", "row"):
+        assert find_column(COLUMNS, word, "--columns", word) is COLUMNS[0]
 
 
 @pytest.mark.parametrize(("view", "words", "hint"), [

@@ -178,7 +178,7 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
     if record.timed_by is not None:
         facts.append(("times", f"medians of several forward passes, measured by {record.timed_by}"))
     if record.training is not None:
-        facts += training_facts(record.training)
+        facts += training_facts(record.training, is_on_cpu=record.run.device == "cpu")
     again = [row for row in record.layers if row.call]
     if again:
         n_again, first = len({row.name for row in again}), again[0]
@@ -202,7 +202,7 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
 HELP = "would help"
 
 
-def training_facts(training: TrainingMemory) -> list[tuple[str, str]]:
+def training_facts(training: TrainingMemory, *, is_on_cpu: bool = False) -> list[tuple[str, str]]:
     size = numbers.memory
     kind = f"{counted(training.batch, 'image')}, {training.optimizer}"
     kind += f", autocast to {training.amp}" if training.amp else ""
@@ -217,13 +217,8 @@ def training_facts(training: TrainingMemory) -> list[tuple[str, str]]:
     fit = training.fit
     if fit is not None:
         facts.append(("fit", fit_words(training)))
-        n_gb, rest = divmod(fit.limit_bytes, 10**9)
-        if n_gb and not rest:
-            card = f"a card sold as {n_gb} GB has {n_gb} GiB: --fit {n_gb}GiB"
-            facts.append(("--fit", f"{n_gb}GB is {n_gb}e9 bytes; {card}"))
-        n_left = fit.limit_bytes // 2**30 - 1
-        smaller = f": --fit {n_left}GiB" if n_left > 0 else ""
-        facts.append(("on a GPU", f"leave about 1 GiB for CUDA itself{smaller}"))
+        if (n_left := fit.limit_bytes // 2**30 - 1) > 0 and not is_on_cpu:
+            facts.append(("on a GPU", f"leave about 1 GiB for CUDA itself: --fit {n_left}GiB"))
     ways = [one for one in training.savings if one.keyword]
     facts += [(HELP, f"{one.what}: {size(one.less_bytes)} less ({one.keyword})") for one in ways]
     return facts
@@ -238,7 +233,7 @@ def when_of(level: MemoryLevel) -> str:
 
 
 def fit_words(training: TrainingMemory) -> str:
-    """Return the answer to `--fit`: `batch 64 fits into 8 GiB; the largest batch is 95 (7.9 GiB; ...)`."""
+    """Return the answer to `--fit`: `the largest batch is 95 (7.9 GiB; ...); batch 64 fits into 8 GiB`."""
     fit = training.fit
     assert fit is not None
 
@@ -252,8 +247,8 @@ def fit_words(training: TrainingMemory) -> str:
     given += "" if fit.is_whole else f": it needs {numbers.memory(training.peak_bytes)}"
     if fit.next_bytes is None:
         least = f"{numbers.memory(fit.peak_bytes)}, of {counted(fit.smallest, 'image')}"
-        return f"{given}; no batch fits: the smallest step needs {least}{kernels}"
+        return f"no batch fits: the smallest step needs {least}{kernels}; {given}"
     how = "" if fit.is_computed else ", extrapolated from two smaller batches"
     another = numbers.memory(fit.next_bytes - fit.peak_bytes)
     sizes = f"{numbers.memory(fit.peak_bytes)}; another image needs {another}"
-    return f"{given}; the largest batch is {fit.batch:,} ({sizes}{how}{kernels})"
+    return f"the largest batch is {fit.batch:,} ({sizes}{how}{kernels}); {given}"
