@@ -5,13 +5,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 from typing import ClassVar
 
 from modelscope_cli.rules.training.rule_types import SURE
 
-_OPENING, _OPENING_S = 20, 1.0  # steps of all optimizers that are followed at any cost, up to these seconds
+_OPENING, _OPENING_S = 20, 2.0  # steps of all optimizers that are followed at any cost, up to these seconds
 _EARLY, _EARLY_S = 64, 0.02  # the same that are recorded as planned; seconds after the opening
+_STUCK = 1.0  # of the time so far that both may take while the loss does not fall: records find out why
+_LOSSES, _FALLEN = 3, 0.02  # losses at each end that are compared, and the share by which they fall
 _FIRST = 4  # the same of each optimizer
 _AT_LATEST = 2  # times the last step that was recorded: the next record of an optimizer, at any cost
 _SHARE = 0.01  # of the time of the steps that recording may take after that
@@ -61,8 +63,9 @@ class Budget:
     """Limits the time of recording to a share of the time of the steps.
 
     A record that exceeds the budget is made up for as soon as possible. The first steps are recorded as planned at
-    nearly any cost, and one in each doubling after that, so that what the rules see depends little on the load of
-    the machine. Other steps are followed, see `finite_flags`, at a lower budget.
+    nearly any cost, for longer if the loss does not fall, and one in each doubling after that, so that what the
+    rules see depends little on the load of the machine. Other steps are followed, see `finite_flags`, at a lower
+    budget.
 
     What hooks cost outside of their own functions is seen only in the length of a step. It counts as far as the
     step took longer than a plain one usually does, up to as much again as was measured.
@@ -79,6 +82,20 @@ class Budget:
     _ended: float = 0.0  # the last step
     _spent: float = 0.0
     _usual: float | None = None  # length of a plain step
+    _losses: list[float] = field(default_factory=list)  # the early ones
+
+    def see_loss(self, loss: float | None) -> None:
+        """Take the loss of a step."""
+        if loss is not None and len(self._losses) < _EARLY:
+            self._losses.append(loss)
+
+    def _is_within(self, seconds: float) -> bool:
+        """Tell whether early records took no more than these seconds, or what a loss that does not fall allows."""
+        if len(self._losses) >= 2 * _LOSSES:
+            first, last = fmean(self._losses[:_LOSSES]), fmean(self._losses[-_LOSSES:])
+            if not last < first - _FALLEN * abs(first):
+                seconds = max(seconds, _STUCK * (self.clock() - self._begun - self._spent))
+        return self._spent <= seconds
 
     def take(self, seconds: float, is_plain: bool) -> None:
         """Add the time spent on a step that ends."""
@@ -91,7 +108,7 @@ class Budget:
             longer = took - self._usual if self._usual is not None else math.inf
             seconds = min(max(longer, seconds), 2 * seconds)
         self._spent += seconds
-        if self._is_opening and (self.n >= _OPENING or self._spent > _OPENING_S):
+        if self._is_opening and (self.n >= _OPENING or not self._is_within(_OPENING_S)):
             self._is_opening, self._begun, self._spent = False, now, 0.0
 
     def resume(self) -> None:
@@ -110,7 +127,7 @@ class Budget:
         """
         if (self._is_opening and self.n < _OPENING) or step < _FIRST or self.is_last(step):
             return True
-        is_early = self.n < _EARLY and self._spent <= _EARLY_S
+        is_early = self.n < _EARLY and self._is_within(_EARLY_S)
         if after is not None and (is_early or step >= _AT_LATEST * after):
             return True
         most = _ALLOWANCE_S + _SHARE * (self.clock() - self._begun - self._spent)

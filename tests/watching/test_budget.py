@@ -70,6 +70,24 @@ def test_of_short_steps_fewer_are_recorded_which_is_said_once():
     assert told[0][0] >= 20
 
 
+@pytest.mark.parametrize(("change", "are_many"), [(-0.1, False), (0.0, True), (math.nan, True)])
+def test_a_loss_that_does_not_fall_has_as_much_time_for_early_records_as_its_steps(
+    monkeypatch, change, are_many
+):
+    for name in ("_OPENING_S", "_EARLY_S"):
+        monkeypatch.setattr(f"modelscope_cli.watching.schedule.{name}", 0.0)
+    clock = Clock(0.0)
+    budget, allowed = Budget(clock), []
+    for step in range(60):
+        is_recorded = budget.allows(step, max(step - 1, 1))
+        clock.now += 0.01 + 0.009 * is_recorded
+        budget.see_loss(9 + change * step)
+        budget.take(0.009 * is_recorded, is_plain=not is_recorded)
+        budget.n += 1
+        allowed += [step] * is_recorded
+    assert (sum(step >= 30 for step in allowed) > 20) is are_many
+
+
 def test_what_takes_long_to_record_is_recorded_less_from_the_very_beginning(monkeypatch):
     for name in ("_OPENING_S", "_EARLY_S"):
         monkeypatch.setattr(f"modelscope_cli.watching.schedule.{name}", 0.3)
