@@ -130,8 +130,8 @@ class Subject:
         if self.inputs.info.source == "tensor" or request.value_options():
             tell(self.progress, notes_on_bytes(self.first))
         self.loaded = with_shapes(self.loaded, self.first.args, self.seed, self.progress)
-        is_random = self.request is not None and self.loaded.info.weights.resolved == "random"
-        if self.command in _JUDGED and is_random and not is_training:
+        may_be_random = self.request is not None and self.loaded.info.weights.resolved in ("random", "own")
+        if self.command in _JUDGED and may_be_random and not is_training:
             self._fill_batch_norms()
 
     def select(self, layer: str | Sequence[str], exclude: str | Sequence[str] = ()) -> Selection:
@@ -177,13 +177,11 @@ class Subject:
             message = f"the classes of this model have no labels, so '--target {target}' is not known"
             raise UsageError(message, f"{option} --target {shlex.quote(target)}   if this is their order")
 
-    def tell_if_degenerate(
-        self, judged: Degenerate, best: Sequence[int] = (), *, is_training: bool = False
-    ) -> None:
+    def tell_if_degenerate(self, judged: Degenerate, best: Sequence[int] = ()) -> None:
         """Warn if the scores of all images say nothing, if any are not finite, if those of random weights hardly
         differ, or if all images of several folders have the same best class (`best`: those of the predictions)."""
         if code := judged.told():
-            remedies = ", or ".join(self._remedies(code, is_training))
+            remedies = ", or ".join(self._remedies(code))
             message = message_of(code, self.command, judged.codes.count(code))
             self.warn([Notice(code, f"{message}; try {remedies}" if remedies else message)])
             if code != SATURATED:
@@ -204,12 +202,9 @@ class Subject:
             message = f"all {len(best)} images of {len(folders)} folders are predicted as class {name}"
             self.warn([Notice("one_class", f"{message}: try another --size, or predict --doctor")])
 
-    def _remedies(self, code: str, is_training: bool) -> Iterator[str]:
+    def _remedies(self, code: str) -> Iterator[str]:
         first = self._read_first() if code == SATURATED and self.command == "grads" else None
         if first is not None:
-            if not is_training:
-                trained = self._read_first(is_training=True)
-                yield from ["--mode train"] * (trained is not None and not any(look_at(trained).codes))
             yield from ["--dtype float32"] * (
                 self.request is not None and not any(look_at(first.settled()).codes)
             )
@@ -218,10 +213,10 @@ class Subject:
         if self.loaded.info.weights.resolved == "random":
             yield "--checkpoint FILE with trained weights"
 
-    def _read_first(self, *, is_training: bool = False) -> ModelOutput | None:
+    def _read_first(self) -> ModelOutput | None:
         """Return the output for the first batch; None for a model that cannot be run."""
         args, module = cloned(self.first.args), self.loaded.module
-        with suppress(CannotRunError), HookSession(module, is_training=is_training) as session:
+        with suppress(CannotRunError), HookSession(module) as session:
             return OutputReader.of(self.loaded).read(session.run(args), args)
         return None
 
@@ -239,7 +234,7 @@ class Subject:
             filled = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
         for buffer, value in filled:
             buffer.copy_(value)
-        why = "the initial ones make the scores of random weights meaningless"
+        why = "with the initial ones, the scores say nothing"
         message = f"the batch norms use the statistics of the first batch: {why}"
         self.warn([Notice("first_batch_statistics", message)] * bool(filled))
 

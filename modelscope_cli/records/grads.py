@@ -38,11 +38,13 @@ def mark(norm: float, reference: float) -> str:
 
     Args:
         norm: of the gradient of a weight or an activation; finite.
-        reference: the norm at the model's output; if 0 or not finite, only `zero` is detected.
+        reference: the norm at the model's output; if 0, nothing is detected, and if not finite, only `zero`.
     """
+    if reference == 0:
+        return ""
     if norm == 0:
         return "zero"
-    if not 0 < reference < math.inf:
+    if not reference < math.inf:
         return ""
     if norm < VANISHING * reference:
         return "vanishing"

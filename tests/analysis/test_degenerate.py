@@ -307,6 +307,7 @@ class Sharp(nn.Module):
         self.inside = Deep(24, 2)
     def forward(self, x):
         return self.inside(x)
+def made(): return Sharp()
 class Narrow(nn.Module):
     def __init__(self):
         super().__init__()
@@ -364,15 +365,16 @@ def test_what_a_warning_says_to_try_works(line, tmp_path, monkeypatch, capsys, u
 
 
 @pytest.mark.parametrize("command", ["grads", "predict", "ablate", "explain --receipt none"])
+@pytest.mark.parametrize("name", ["Sharp", "made"])
 def test_random_weights_get_statistics_with_which_the_scores_say_something(
-    command, tmp_path, monkeypatch, capsys, undrawn
+    command, name, tmp_path, monkeypatch, capsys, undrawn
 ):
     from pathlib import Path
 
     monkeypatch.chdir(tmp_path)
     Path("models.py").write_text(FILE.format(folder=str(Path(__file__).parent)))
     noise().save("noise.png")
-    code, said = run(f"{command} models.py:Sharp noise.png --size {SIZE} --out out", capsys)
+    code, said = run(f"{command} models.py:{name} noise.png --size {SIZE} --out out", capsys)
     assert code == 0
     said = " ".join(said.split())
     assert "the batch norms use the statistics of the first batch" in said

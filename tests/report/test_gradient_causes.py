@@ -1,6 +1,5 @@
 """The line under a table of gradients says where a gradient stops, if it is certain."""
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -51,7 +50,9 @@ def test_of_a_net_that_explodes_the_first_sentence_says_so(depth):
         if isinstance(one, nn.Conv2d):
             nn.init.normal_(one.weight)
     record = ms.grads(model, torch.randn(1, 3, 8, 8))
-    assert {row.mark for row in record.parameters} == {"zero"}
+    assert {row.mark for row in record.parameters} == {""}  # the loss has no gradient: no layer is at fault
+    facts = dict(view_of(record).sheet(record).facts)
+    assert facts["result"].endswith("is zero or not finite, as the output explodes")
     assert record.run.warnings[0].message.startswith("the output explodes")
     assert view_of(record).headline(record).startswith("the output explodes")
 
@@ -93,20 +94,6 @@ def _deep(n, activation, width=32, scale=1.0):
     return model
 
 
-@pytest.mark.parametrize(
-    ("n", "activation", "scale"), [(12, nn.Sigmoid, 1), (10, nn.Tanh, 0.3), (30, nn.ReLU, 0.7)]
-)
-def test_a_vanishing_gradient_is_told_with_its_factor_per_layer(n, activation, scale):
-    torch.manual_seed(0)
-    record = ms.grads(_deep(n, activation, scale=scale), torch.randn(4, 3, 8, 8))
-    norms = [row.grad_norm for row in record.parameters if len(row.shape) > 1 and row.grad_norm]
-    slope, _ = np.polyfit(range(len(norms)), np.log(norms), 1)
-    facts = dict(view_of(record).sheet(record).facts)
-    factor = facts["vanishing"].partition("|g| shrinks by a factor of ")[2].partition(" per layer")[0]
-    assert float(factor) == pytest.approx(np.exp(slope), rel=0.01)
-    assert 1.2 < float(factor) < 20
-
-
 @pytest.mark.parametrize("clip", [{}, {"clip": 1e-3}, {"clip_norm": 1.0}])
 @pytest.mark.parametrize(
     ("activation", "scale", "mark"), [(nn.Sigmoid, 1, "vanishing"), (nn.ReLU, 8, "exploding")]
@@ -126,14 +113,3 @@ def test_marks_and_factors_are_of_gradients_before_clipping(activation, scale, m
     assert ("ReLU in place" in facts) == (activation is nn.Sigmoid)
     answers = [view_of(one).answer(one).replace(" before clipping", "") for one in (record, plain)]
     assert answers[0] == answers[1]
-
-
-def test_no_factor_is_told_where_depth_does_not_explain_the_gradient():
-    torch.manual_seed(0)
-    model = _deep(10, nn.ReLU)
-    with torch.no_grad():
-        model[7].weight *= 1e-9
-    record = ms.grads(model, torch.randn(4, 3, 8, 8))
-    facts = dict(view_of(record).sheet(record).facts)
-    assert "vanishing" in facts
-    assert "per layer" not in facts["vanishing"]

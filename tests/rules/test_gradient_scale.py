@@ -10,7 +10,6 @@ import torch
 import modelscope_cli as ms
 from modelscope_cli.records.grads import EXPLODING, VANISHING, mark
 from modelscope_cli.records.stats import LARGE_SCORES
-from modelscope_cli.report.registry import view_of
 from modelscope_cli.rules.registry import find_rule
 
 
@@ -20,7 +19,7 @@ def test_grads_and_check_have_the_same_numbers():
 
 
 @pytest.mark.parametrize(("norm", "reference", "marked"), [
-    *[(0.0, 1.0, "zero"), (0.0, 0.0, "zero"), (1.0, 1.0, ""), (1.0, 0.0, ""), (1.0, math.inf, "")],
+    *[(0.0, 1.0, "zero"), (0.0, 0.0, ""), (1.0, 1.0, ""), (1.0, 0.0, ""), (1.0, math.inf, "")],
     *[(9e-8, 1.0, "vanishing"), (9e-8, 0.1, ""), (1.2e5, 1.41, ""), (9e5, 1.0, ""), (2e6, 1.0, "exploding")],
 ])  # fmt: skip
 def test_a_gradient_is_held_against_the_one_at_the_output(norm, reference, marked):
@@ -36,18 +35,6 @@ def test_the_gradients_of_healthy_untrained_networks_do_not_vanish(name):
         record = ms.grads(model, input_shape=(2, 3, 64, 64), mode=mode)
         marks = {row.mark for row in (*record.parameters, *record.activations)}
         assert marks.isdisjoint({"vanishing", "exploding", "non-finite"})
-
-
-def test_only_beside_a_mark_is_the_norm_told_in_multiples_of_that_at_the_output():
-    torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
-    for is_marked in (False, True):
-        if is_marked:
-            net[0].bias.data.fill_(-1e3)  # no gradient passes the rectifier
-        record = ms.grads(net, torch.randn(2, 4), target=1)
-        totals = record.totals
-        times = f"{totals.grad_norm / totals.output_grad_norm:.3g} times that at the output"
-        assert (times in view_of(record).headline(record)) == is_marked
 
 
 def test_in_eval_mode_fresh_batch_norms_excuse_and_say_so():

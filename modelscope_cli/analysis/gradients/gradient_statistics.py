@@ -127,9 +127,8 @@ def mark_gradient(norm: float, n_non_finite: int, output_norm: float, *, by_size
     """
     if n_non_finite:
         return "non-finite"
-    if not by_size:
-        return "zero" if norm == 0 else ""
-    return mark(norm, output_norm)
+    found = mark(norm, output_norm)
+    return found if by_size or found == "zero" else ""
 
 
 _NOTHING, _DETACHED = "no gradient", "frozen or detached"

@@ -112,7 +112,7 @@ def grads(
         interventions=bound.interventions,
     ).run(subject.inputs, subject.track)
     subject.warn(gradients.warnings)
-    subject.tell_if_degenerate(gradients.degenerate, is_training=is_training)
+    subject.tell_if_degenerate(gradients.degenerate)
     hooks = subject.conclude()
     return GradsRecord(
         run=subject.run(),

@@ -1,7 +1,6 @@
 """The columns of `grads`: parameters, and activations."""
 
 import math
-import statistics
 from collections.abc import Sequence
 
 from modelscope_cli.records.grads import (
@@ -21,8 +20,7 @@ from modelscope_cli.report.numbers import drift_facts, headline, hook_facts, not
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 Row = ParameterGradient | ActivationGradient
-_FEWEST_FOR_TREND = 4  # layers
-_ALONG_DEPTH = 0.95  # least correlation of depth and log |g|; 0.87 where one layer alone makes it small
+_LARGE = 1000.0  # times the gradient at the output: no fault of deep nets, but not found to be in order
 
 
 def grads_sheet(record: GradsRecord, table: str = "parameters") -> Sheet:
@@ -96,7 +94,10 @@ def _title(record: GradsRecord) -> str:
 
 def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
     loss, totals = record.loss, record.totals
-    facts = [("loss", f"{numbers.number(loss.value) or loss.value} ({_loss_words(record)})")]
+    facts = [
+        ("result", _result(record)),
+        ("loss", f"{numbers.number(loss.value) or loss.value} ({_loss_words(record)})"),
+    ]
     facts.append(("gradient", _norms(record)))
     if totals.frozen_params:
         trained, frozen = numbers.count(totals.trainable_params), numbers.count(totals.frozen_params)
@@ -114,7 +115,7 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
         if limit := limits.get(mark):
             first = [row.name for row in rows if row.mark == mark][-1]
             what = f"{counted(len(weights), 'weight' if unjudged else 'gradient')}, from {first} towards the input"
-            why = f": their |g|{when} is {limit} times the one at the output{unjudged}{_trend(weights)}"
+            why = f": their |g|{when} is {limit} times the one at the output{unjudged}"
             why += f"; try {_remedy(record, mark)}"
         facts.append((mark, f"{marks.count(mark)} of {what}{why}"))
     facts += drift_facts(record.batch_norm)
@@ -142,18 +143,6 @@ def _unclipped(row: Row | GradTotals) -> float | None:
     return row.grad_norm if before is None else before
 
 
-def _trend(rows: Sequence[Row]) -> str:
-    """Return the factor by which |g| changes from each layer to the one before: of the line through the logarithms
-    of the norms, unless these do not follow it."""
-    logs = [math.log(norm) for norm in map(_unclipped, rows) if norm and math.isfinite(norm)]
-    depths = range(len(logs))
-    if len({*logs}) < _FEWEST_FOR_TREND or abs(statistics.correlation(depths, logs)) < _ALONG_DEPTH:
-        return ""
-    factor = math.exp(statistics.linear_regression(depths, logs).slope)
-    change = "shrinks" if factor > 1 else "grows"
-    return f"; towards the first layer, |g| {change} by a factor of {max(factor, 1 / factor):.3g} per layer"
-
-
 def _cause(record: GradsRecord, mark: str) -> str:
     """Say where the gradient stops, as far as that is certain."""
     if mark == "zero" and (layer := layer_with_zero_input(record.parameters, record.activations)) is not None:
@@ -173,16 +162,28 @@ def _cause(record: GradsRecord, mark: str) -> str:
 
 
 def answer(record: GradsRecord) -> str:
-    """Return the norm of the gradient and how many are marked, and if any in multiples of that at the output."""
-    totals, rows = record.totals, record.parameters
+    """Return the norm of the gradient and the result."""
+    norm = numbers.loss(_unclipped(record.totals) or 0.0)
+    return f"|g| {norm}{_BEFORE * (record.clip is not None)}; {_result(record)}"
+
+
+def _result(record: GradsRecord) -> str:
+    """Return how many gradients are marked; of none, only for what was judged that nothing is wrong."""
+    rows, codes = record.parameters, {one.code for one in record.run.warnings}
     marks = [row.mark for row in rows if row.mark]
-    marked = ", ".join(f"{marks.count(mark)} {mark}" for mark in dict.fromkeys(marks))
-    told = f"no zero, vanishing or exploding gradient in {counted(len(rows), 'parameter')}"
-    told = f"of {counted(len(rows), 'parameter gradient')}, {marked}" if marked else told
-    is_compared = totals.output_grad_norm > 0 and any(map(_is_marked, rows))
-    norm = _unclipped(totals) or 0.0
-    times = f", {norm / totals.output_grad_norm:.3g} times that at the output" if is_compared else ""
-    return f"|g| {numbers.loss(norm)}{_BEFORE * (record.clip is not None)}{times}; {told}"
+    counts = [f"{marks.count(mark)} {mark}" for mark in dict.fromkeys(marks)]
+    n, at_output = len([row for row in rows if row.grad_norm is not None]), record.totals.output_grad_norm
+    if any(map(_is_marked, rows)) or not n:
+        return ", ".join([f"of {counted(len(rows), 'parameter gradient')}", *(counts or ["none is shown"])])
+    if not 0 < at_output < math.inf:
+        why = ", as the output explodes" if "large_scores" in codes else ""
+        return f"not judged: the gradient of the loss at the output is zero or not finite{why}"
+    kinds = "zero" if "fresh_batch_norms" in codes else "zero, vanishing or exploding"
+    told = [f"no {kinds} gradient in {counted(n, 'parameter')}", *counts]
+    times = (_unclipped(record.totals) or 0.0) / at_output
+    if times > _LARGE:
+        told[0] = f"|g| is {times:,.0f} times that at the output; no zero or vanishing gradient"
+    return ", ".join(told)
 
 
 def _loss_words(record: GradsRecord) -> str:
