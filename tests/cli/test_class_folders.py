@@ -165,6 +165,12 @@ def test_a_wrong_number_of_names_is_refused(refused, cwd, command):
     assert "3 labels, but the model has 4 classes" in message
 
 
+def test_a_model_that_has_labels_needs_none(refused, cwd):
+    write(cwd, ORDERS["permuted"])
+    _, hint = refused(OURS.format(command="predict") + " --labels ant,bee,cat", 4)
+    assert "--labels" not in hint
+
+
 def test_accuracy_of_each_ablated_layer_is_that_of_a_hook(run, cwd):
     classes = ORDERS["permuted"]
     write(cwd, classes)
