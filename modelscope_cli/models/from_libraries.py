@@ -34,7 +34,7 @@ def fetch(repository: str, files: Sequence[str], request: ModelRequest) -> tuple
         repository: `owner/name`, or `owner/name@revision`.
     """
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
+    from huggingface_hub.utils import disable_progress_bars, enable_progress_bars, logging
 
     name, _, revision = repository.partition("@")
     for file in files:
@@ -42,6 +42,7 @@ def fetch(repository: str, files: Sequence[str], request: ModelRequest) -> tuple
         if isinstance(cached, str):
             return Path(cached), "cache"
     reason = "offline and not in the cache"
+    logging.set_verbosity_error()  # its retries: what they end with is told below
     for file in () if request.is_offline else files:
         (enable_progress_bars if request.progress else disable_progress_bars)()
         try:

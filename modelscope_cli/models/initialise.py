@@ -74,7 +74,9 @@ def fill_randomly(architecture: Architecture, request: ModelRequest) -> Filled:
     """
     module = build(architecture, request.num_classes)
     if architecture.is_factory:
-        weights_info = WeightsInfo(request.weights, "own", "as built by the factory")
+        weights_info = WeightsInfo(
+            request.weights, "own", f"as set by {architecture.name.rpartition(':')[2]}"
+        )
         return Filled(module, weights_info, notes=(f"weights: {weights_info.origin} (seed {request.seed})",))
     origin = "the model's own initialisation" if architecture.source == "import" else "seeded random"
     weights = WeightsInfo(request.weights, "random", origin)

@@ -241,7 +241,7 @@ def lrfind(
 
         test = sweep(n_steps)
         if steps is None and test.suggestion.valley is None and test.stopped != ZERO_GRADIENT:
-            progress.note(f"{_STEPS} steps are too few: {_MORE_STEPS} are tried")
+            progress.note(f"{_STEPS} steps are too few; using {_MORE_STEPS}")
             test = sweep(_MORE_STEPS)
         return LrfindRecord(
             run=classifier.run("lrfind", source, request.seed, invoked, progress),

@@ -42,6 +42,7 @@ def test_each_layer_gets_a_grid_and_no_layer_runs(run, cwd):
         assert row["kind"] == "filters"
         assert row["channels"] == row["shape"][0]
         assert (cwd / "out" / row["file"]).is_file()
+    assert "without 17 convolutions of 1 x 1" in outcome.err
     first = Image.open(cwd / "out" / rows[0]["file"])
     assert first.mode == "RGB"
     corner = np.asarray(first)[MARGIN + TITLE + BAND, MARGIN]

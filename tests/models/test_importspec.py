@@ -119,7 +119,7 @@ def test_weights_that_a_factory_loaded_are_not_called_random(tmp_path: Path) -> 
     code = "from torch import nn\ndef trained():\n    return nn.Linear(2, 2)\n"
     (tmp_path / "factory.py").write_text(code)
     loaded = load(f"{tmp_path / 'factory.py'}:trained")
-    assert loaded.notes[0] == "weights: as built by the factory (seed 0)"
+    assert loaded.notes[0] == "weights: as set by trained (seed 0)"
     assert "random" not in loaded.info.heading
 
 

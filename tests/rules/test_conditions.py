@@ -306,6 +306,7 @@ QUIET = {
         "a small penalty": penalised(FLAT, 0.3),
     },
     "MS736": {
+        "NaN at the end": always_absent(GOING_ON, accuracy=(*(0.0,) * (N - 3), None, None, None)),
         "too short": replace(always_absent(GOING_ON), steps=49),
         "rare labels of many, still falling": always_absent(GOING_ON, shared=(0.1,) * N),
     },

@@ -298,8 +298,17 @@ def test_the_origin_of_a_nan_is_named_also_where_no_record_holds_it() -> None:
     spoilt = training(loss=(loss((*FALLING[:33], *(math.nan,) * (N - 33))),), births=(birth,))
     first, *others = judged(spoilt).findings
     assert (first.code, first.layer, first.since_step) == ("MS702", "relu", 33)
-    assert "relu is not finite" in first.message
+    assert first.message.startswith("the first NaN or infinite values appear here at step 33")
     assert [one.follows for one in others] == ["MS702"] * len(others)
+
+
+def test_the_step_is_not_blamed_where_hardly_any_gradient_arrives() -> None:
+    def said(grad_norm: float) -> str:
+        still = with_weight(update_ratio=(0.0,) * N, grad_norm=(grad_norm,) * N)
+        return next(one.message for one in judged(still).findings if one.code == "MS710")
+
+    assert said(0.1).startswith("no step changes it")
+    assert "hardly any gradient reaches it" in said(1e-14)
 
 
 def test_a_rate_that_is_not_finite_is_named_before_the_loss_that_follows() -> None:

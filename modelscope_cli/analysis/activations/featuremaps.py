@@ -236,7 +236,11 @@ def featuremaps(
     interventions = subject.bind().interventions
     never: tuple[str, ...] = ()
     if filters:
-        exhibits = filters_of(module, as_tuple(layer), as_tuple(exclude), choice)
+        exhibits, n_small = filters_of(module, as_tuple(layer), as_tuple(exclude), choice)
+        if n_small:
+            subject.progress.note(
+                f"without {counted(n_small, 'convolution')} of 1 x 1 or without two dimensions"
+            )
     elif attention:
         exhibits, never = capture_attention(*of_first, choice=choice, interventions=interventions)
     else:
@@ -253,7 +257,8 @@ def featuremaps(
     if not layer and not exclude:
         exhibits = exhibits[:FEW] if filters else one_a_stage(exhibits)
     which = "the first ones" if filters else "one per stage"
-    for said in _notes(len(exhibits), n_outputs, which, others, channels):
+    if len(exhibits) < n_outputs:
+        said = f"{len(exhibits)} of {n_outputs} outputs are drawn, {which}; for others: --layer {others}"
         subject.progress.note(said)
     rows = [exhibit.record for exhibit in exhibits]
     if not any(row.shown for row in rows):
@@ -290,13 +295,3 @@ def _pattern_of(exhibits: Sequence[CapturedOutput]) -> str:
     counts = {kind: sum(one.startswith(kind) for one in types) for kind in ("conv", "linear")}
     most = max(counts, key=counts.__getitem__)
     return most if counts[most] else next((one.record.name for one in exhibits), "")
-
-
-def _notes(n_taken: int, n_outputs: int, which: str, others: str, channels: str | Sequence[int]) -> list[str]:
-    """Explain the choices made for the user."""
-    notes = []
-    if n_taken < n_outputs:
-        notes.append(f"{n_taken} of {n_outputs} outputs are drawn, {which}; for others: --layer {others}")
-    if isinstance(channels, str) and channels.isdecimal():
-        notes.append(f"only channel {channels} is drawn; --max-channels {channels} draws that many")
-    return notes

@@ -18,8 +18,8 @@ KIND = "filters"
 
 def filters_of(
     model: nn.Module, layers: Sequence[str], exclude: Sequence[str], choice: ChannelChoice
-) -> list[CapturedOutput]:
-    """Return the filters of the selected convolutions: a map for each output channel.
+) -> tuple[list[CapturedOutput], int]:
+    """Return the filters of the selected convolutions, a map for each output channel, and how many are left out.
 
     The map of a filter that reads three channels has their colours, `(channels, 3, h, w)`. Of one that reads more,
     it is the slice with the largest norm, `(channels, h, w)`. Filters that are not images, such as 1 x 1, are left
@@ -39,7 +39,7 @@ def filters_of(
     if not convolutions:
         which = "the selected layers have" if layers or exclude else "the model has"
         raise CannotRunError(f"{which} no convolution, so there are no filters", "--layer conv")
-    found = []
+    found, n_left_out = [], 0
     for order, (layer, module) in enumerate(convolutions):
         kernels = _kernels(module)
         record = FeatureMap(layer.name, layer.type, order, 0, "", tuple(kernels.shape), kind=KIND)
@@ -48,12 +48,13 @@ def filters_of(
                 sides = " x ".join(map(str, kernels.shape[2:]))
                 problem = f"filters of {sides} are not images"
                 found.append(CapturedOutput(replace(record, problem=problem), None))
+            n_left_out += not layers
             continue
         if kernels.shape[1] != 3:
             strongest = kernels.flatten(2).norm(dim=2).argmax(1)
             kernels = kernels[torch.arange(len(kernels), device=kernels.device), strongest]
         found.append(CapturedOutput(replace(record, channels=len(kernels)), kernels))
-    return finished(found, choice)
+    return finished(found, choice), n_left_out
 
 
 def _kernels(module: _ConvNd) -> Tensor:

@@ -84,5 +84,5 @@ def _facts(record: LrfindRecord) -> list[tuple[str, str]]:
     losses = [value for value in record.smoothed if value is not None]
     if losses:
         lowest = f"{numbers.number(losses[0])}, lowest {numbers.number(min(losses))}"
-        facts.append(("loss", f"{lowest}, on training batches, so it also falls by memorising"))
+        facts.append(("loss", f"{lowest}, measured on training batches, so memorising also lowers it"))
     return facts

@@ -193,7 +193,7 @@ def _why_unknown(case: Case) -> str | None:
     reason += f"; the chance-level loss is {chance:.3g}" if chance is not None else ""
     if begun:
         labels = labels_seen(case.facts, case.course.steps)
-        return f"{reason}; the model has seen at most about {labels:,.0f} labels and may only have begun to learn"
+        return f"{reason}; {case.course.steps:,} steps, of at most about {labels:,.0f} labels, are too few to tell"
     return f"{reason}: it is still falling" if main.is_falling else reason
 
 

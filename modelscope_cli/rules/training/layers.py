@@ -45,16 +45,14 @@ def output_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting
     if birth is not None and birth.step <= since:
         row = case.row_of(birth)
         later = case.beside([layer for _, _, layer, _ in spoilt if layer is not row], "then")
-        words = f"the first NaN or infinite values appear at step {birth.step}: {birth.words}{later}"
+        is_here = birth.what == OUTPUT and row is not None
+        where = f"here at step {birth.step}" if is_here else f"at step {birth.step}: {birth.words}"
+        words = f"the first NaN or infinite values appear {where}{later}"
         yield TrainingSighting(row, birth.step, None, words, link=case.link_of_break(birth.what))
     elif spoilt and (earliest is None or earliest.step >= since):
         step, _, layer, n = min(spoilt, key=lambda one: one[:2])
-        is_first = layer.order == min(one.order for one in case.course.layers if one.model == layer.model)
-        cause = "; it is the first layer: look at its input and its weights" if is_first else ""
-        more = (
-            f"; {counted(len(spoilt) - 1, 'more layer')} at the same step or later" if len(spoilt) > 1 else ""
-        )
-        words = f"the first NaN or infinite values appear here, {n} of them at step {step}{more}{cause}"
+        later = case.beside([other for _, _, other, _ in spoilt if other is not layer], "then")
+        words = f"the first NaN or infinite values appear here, {n} of them at step {step}{later}"
         yield TrainingSighting(layer, step, n, words, link=case.link_of_break(OUTPUT))
 
 

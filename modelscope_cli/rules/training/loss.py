@@ -244,7 +244,7 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue
         guesses = [share for share in series.commonest_prediction[-n:] if share is not None]
         labels = [share for share in series.commonest_label[-n:] if share is not None]
-        rows, right = sum(series.rows[-n:]), progress.accuracy_of(one)[0]
+        right, _, rows = progress.accuracy_of(one)
         if not guesses or rows < _ENOUGH_ROWS or right is None:
             continue
         most, guessed = sum(labels) / len(labels), sum(guesses) / len(guesses)

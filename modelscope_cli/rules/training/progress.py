@@ -428,9 +428,12 @@ def late_loss(criterion: WatchedCriterion) -> float | None:
 def accuracy_of(criterion: WatchedCriterion) -> tuple[float | None, float | None, int]:
     """Return accuracy, that of guessing and rows: of the last third of a training, or of the last evaluation.
 
-    Evaluations that follow each other mostly see the same samples: only small ones are taken together.
+    Evaluations that follow each other mostly see the same samples: only small ones are taken together. None where
+    the last outputs are NaN.
     """
     series, n = criterion.series, _n_late(criterion)
+    if None in series.accuracy[-1:]:
+        return None, None, 0
     rows = [
         (right * k, most * k, k)
         for right, most, k in zip(

@@ -234,10 +234,10 @@ def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if rows and (case.fails or are_most):
         most, one = min(rows, key=lambda row: row[0])
         others = [other for _, other in rows if other is not one]
-        words = f"no step changes it by more than {most:.1g} of its norm; about 1e-3 is usual"
-        if most == 0:
-            words = "receives gradients, but no step changes it: the steps are lost in rounding"
-        yield TrainingSighting(one, one.series.step[0], most, words + case.beside(others))
+        words, hint = f"no step changes it by more than {most:.1g} of its norm; about 1e-3 is usual", None
+        if max(known(_relative(case, one))) < grads.VANISHING:
+            words, hint = f"hardly any gradient reaches it: {words}", vanishing.hint
+        yield TrainingSighting(one, one.series.step[0], most, words + case.beside(others), hint=hint)
 
 
 def _independent(case: Case, model: str) -> str | None:
