@@ -196,17 +196,10 @@ def larger(tensor):
     ("bn_deep.bias", "bn_deep"),
 ])  # fmt: skip
 def test_a_changed_convolution_is_told_from_its_norm(folded, change, tensor, layer):
-    if change is larger and tensor in ("conv.weight", "deep.weight"):
-        layer = {"conv": "bn", "deep": "bn_deep"}[
-            layer
-        ]  # one factor of all weights of a channel is as of its norm
-        tensor, changed = f"{layer}.weight", tensor
-    else:
-        changed = tensor
     net, file = folded
     other = copy.deepcopy(net)
     with torch.no_grad():
-        change(other.state_dict()[changed])
+        change(other.state_dict()[tensor])
         other.bn.running_var.abs_(), other.bn_up.running_var.abs_()
     (cause, *_) = ms.diff(other, file, X).causes
     assert (cause.kind, cause.layer) == ("weights", layer)

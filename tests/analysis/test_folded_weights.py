@@ -82,7 +82,7 @@ def change(net, conv, norm, kind, r) -> str | None:
         tensor, blamed = {
             "one weight": (weight, conv),
             "channel": (weight, conv),
-            "factor": (weight, norm),  # one factor of all weights of a channel is as of its norm
+            "factor": (weight, conv),  # a norm would have scaled its part of the bias, too
             "gain": (held.weight, norm),
             "variance": (held.running_var, norm),
             "mean": (held.running_mean, norm),

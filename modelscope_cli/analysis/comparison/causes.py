@@ -386,9 +386,9 @@ def _folded_weights(conv: tuple[str, nn.Module], norm: tuple[str, Any], stored: 
     is_turned = type(conv[1]).__name__.startswith("ConvTranspose")
     folded = fold((conv[0], norm[0]), given, held, norm[1].eps, is_turned)
     other = _counterpart(f"{conv[0]}.weight", folded.weight, stored)
-    cause = None if other is None else differing_weight(folded, other)
+    nearest = _counterpart("", folded.shift, stored)
+    cause = None if other is None else differing_weight(folded, other, bias=nearest)
     if other is not None and cause is None:
-        nearest = _counterpart("", folded.shift, stored)
         cause = None if nearest is None else differing_bias(folded, nearest)
     if cause is not None:
         yield cause

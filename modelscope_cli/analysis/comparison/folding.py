@@ -31,6 +31,7 @@ class Fold:
     scale: Tensor  # the factors of the norm, `(channels,)`
     weight: Tensor  # of the convolution times these, in its own shape
     shift: Tensor  # the bias of both, `(channels,)`
+    scaled: Tensor  # the part of it that the scale multiplies
     has_bias: bool  # whether the convolution has one of its own
     is_turned: bool  # whether the channels are the second axis of the weight, as in a transposed convolution
 
@@ -50,7 +51,8 @@ def fold(
     )
     sides = (1, -1) if is_turned else (-1, 1)
     folded = weight * scale.reshape(*sides, *([1] * (weight.ndim - 2)))
-    return Fold(*names, scale, folded, offset + (own - mean) * scale, "bias" in conv, is_turned)
+    scaled = (own - mean) * scale
+    return Fold(*names, scale, folded, offset + scaled, scaled, "bias" in conv, is_turned)
 
 
 def _scale(norm: Mapping[str, Tensor], eps: float) -> Tensor:
@@ -77,13 +79,20 @@ def differing(
     return Cause("weights", layer, message, hint)
 
 
-def differing_weight(fold: Fold, other: Tensor, hint: str = EXPORT_AGAIN) -> Cause | None:
-    """Compare the weight: the norm differs if each channel has one factor, else the convolution does."""
+def differing_weight(
+    fold: Fold, other: Tensor, hint: str = EXPORT_AGAIN, bias: Tensor | None = None
+) -> Cause | None:
+    """Compare the weight: the norm differs if each channel has one factor, else the convolution does.
+
+    It is also the convolution if the `bias` in B is as in A, although a part of it goes with the scale of the norm.
+    """
     ours, theirs = _rows(fold.weight, fold.is_turned), _rows(other, fold.is_turned)
     factors = _factors(ours, theirs)
     rest = (theirs - factors[:, None] * ours).abs().max()
     inverse = f"{fold.norm}.weight / sqrt({fold.norm}.running_var + eps)"
-    if ours.shape[1] > 1 and rest <= FOLDING * theirs.abs().max():
+    is_norm = bias is None or apart(bias, fold.shift) > FOLDING
+    is_norm |= apart(_moved_shift(fold, other), fold.shift) <= FOLDING
+    if is_norm and ours.shape[1] > 1 and rest <= FOLDING * theirs.abs().max():
         there = (fold.scale * factors).to(fold.scale.dtype)
         return differing(fold.norm, inverse, fold.scale, there, hint, FOLDING)
     name = f"{fold.conv}.weight" if ours.shape[1] > 1 else f"{fold.conv}.weight or {inverse}"
@@ -95,6 +104,12 @@ def differing_bias(fold: Fold, other: Tensor, hint: str = EXPORT_AGAIN) -> Cause
     biases = [f"{fold.conv}.bias"] * fold.has_bias + [f"{fold.norm}.bias", f"{fold.norm}.running_mean"]
     name = f"{' or '.join(biases)} (folded into {fold.conv})"
     return differing(fold.norm, name, fold.shift, other, hint, FOLDING)
+
+
+def _moved_shift(fold: Fold, other: Tensor) -> Tensor:
+    """Return the bias that goes with the weight in B if the scale of the norm has changed."""
+    factors = _factors(_rows(fold.weight, fold.is_turned), _rows(other, fold.is_turned))
+    return fold.shift + fold.scaled * (factors - 1).to(fold.scaled.dtype)
 
 
 # Two state dicts
@@ -112,8 +127,10 @@ class StoredFold:
 
     def causes(self, b: Mapping[str, Tensor], hint: str) -> list[Cause]:
         """Return where the weight and the bias in B differ."""
-        weight = differing_weight(self.fold, b[self.b_weight], hint)
-        bias = differing_bias(self.fold, self.bias_in(b), hint)
+        theirs, other = self.bias_in(b), b[self.b_weight]
+        weight = differing_weight(self.fold, other, hint, theirs)
+        is_explained = weight is not None and apart(_moved_shift(self.fold, other), theirs) <= FOLDING
+        bias = None if is_explained else differing_bias(self.fold, theirs, hint)  # by the scale of the norm
         return [cause for cause in (weight, bias) if cause is not None]
 
     def bias_in(self, b: Mapping[str, Tensor]) -> Tensor:

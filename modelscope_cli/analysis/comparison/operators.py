@@ -151,10 +151,8 @@ def _of_module(written: Mapping[str, Any], signature: Mapping[str, Any]) -> _Gra
         if kind.endswith("_") and not kind.endswith("__") and first is not None:
             places[first] = place  # in place: what reads the input from here on reads this
         stack = node["metadata"].get("nn_module_stack", "").split(";")[-1].split(",")
-        layer, traits = (
-            stack[1] if len(stack) > 1 else "",
-            {x: y for x, y in traits.items() if x not in ignored},
-        )
+        layer = stack[1] if len(stack) > 1 else ""
+        traits = {x: y for x, y in traits.items() if x not in ignored}
         graph.operators.append(_Operator(kind.removesuffix("_"), traits, layer))
     graph.outputs = " and ".join(_value(one, places) for one in written["outputs"])
     return graph

@@ -81,7 +81,7 @@ def relations(
     moved = [row for row in rows if row.name.endswith(".running_var") and status[row.name] == "changed"]
     if frozen := [row for row in moved if status.get(f"{layer_of(row.name)}.weight") == "same"]:
         by = sorted(row.rel_l2 or 0.0 for row in frozen)
-        moves = " to ".join(dict.fromkeys(f"{100 * one:.2g} %" for one in (by[0], by[-1])))
+        moves = " to ".join(dict.fromkeys(f"{float(f'{100 * one:.2g}'):,g} %" for one in (by[0], by[-1])))
         message = f"weights equal, but running_var changed by {moves}: {_span(frozen)}"
         yield Cause("norms", layer_of(frozen[0].name), message, "frozen norms may have been in train mode")
 
