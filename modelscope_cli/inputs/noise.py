@@ -124,8 +124,9 @@ def _typed_specs(
     """Return the typed shapes; one without the number of images, `3,224,224` or `224,224`, is of --batch images."""
     specs = [parse_shape(text) for text in request.shapes]
     natural = natural_shapes(family, transforms, module, 1)[0]
-    is_flat = len(specs[0].shape) == 2 and len(specs) == 1 and not specs[0].is_integer
-    if is_flat and isinstance(first_layer(module), nn.Conv2d) and not takes_shape(module, specs[0].shape):
+    is_flat = len(specs[0].shape) == 2 and len(specs) == 1 and isinstance(first_layer(module), nn.Conv2d)
+    is_size = is_flat and not specs[0].is_integer and natural[-3] not in specs[0].shape
+    if is_size and not takes_shape(module, specs[0].shape):
         specs = [replace(specs[0], shape=(natural[-3], *specs[0].shape))]  # height and width
     if len(specs) == 1 and family == "detection" and len(specs[0].shape) == 3:
         return specs * (request.batch or 1)
@@ -147,10 +148,8 @@ def _resized(shapes: Sequence[Shape], text: str | None) -> Sequence[Shape]:
         return shapes
     size = parse_size(text)
     if len(shapes[0]) < 3:
-        raise UsageError(
-            f"'--size {text}' does not fit an input of {by(shapes[0])}, which is not an image",
-            f"leave out --size {text}",
-        )
+        message = f"'--size {text}' does not fit an input of {by(shapes[0])}, which is not an image"
+        raise UsageError(message, f"leave out --size {text}")
     return [(*shape[:-2], size[0], size[-1]) for shape in shapes]
 
 

@@ -1,7 +1,7 @@
 """Print how this checkout does against its peers, as a Markdown table.
 
     pip install -e '.[bench]'
-    python tests/benchmarks/run.py              every benchmark, about ten minutes
+    python tests/benchmarks/run.py              every benchmark, 30 to 60 minutes
     python tests/benchmarks/run.py grid startup only these
     python tests/benchmarks/run.py --pairs 1    a quick look
 

@@ -78,7 +78,6 @@ def test_a_script_that_changes_its_surroundings_is_recorded(cwd, name):
 @pytest.mark.parametrize(("given", "hint"), [
     ("--input-shape 1,3,96,96", "--input-shape 1,3,64,64"),
     ("--input-shape 2,3,32,32", "--input-shape 2,3,64,64"),
-    ("--input-shape 64,64", "--input-shape 1,3,64,64"),
     ("--input-shape 96,96", "--input-shape 1,3,64,64"),
     ("--input-shape 64", "--input-shape 1,3,64,64"),
     ("{star} --size 96", "--size 64"),

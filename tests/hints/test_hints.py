@@ -100,7 +100,6 @@ summary {TINY} --input-shape 3,32,x
 stats {TINY} --input-shape float31:3,32,32
 stats {TINY} --input-shape 3,32,32 --size 16
 summary {TINY} --input-shape 1,32,32
-stats {TINY} --input-shape 32,32
 stats {TINY} --input-shape 48,40,3
 stats {TINY} --input-shape 2,48,40,3
 stats {TINY} --input-shape 3,48
