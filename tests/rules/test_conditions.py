@@ -17,6 +17,7 @@ from trainings import (
     entering,
     event,
     from_step,
+    judged,
     layer,
     loss,
     model,
@@ -28,7 +29,7 @@ from trainings import (
 )
 
 from modelscope_cli.records.training_facts import ScheduleFacts
-from modelscope_cli.records.watch import CUT, NEGATED
+from modelscope_cli.records.watch import CUT, NEGATED, UNRELATED
 
 TWO = loss(), loss(FLAT, "Adam")
 GOING_ON = tuple(1.0 - 0.5 * i / N for i in range(N))
@@ -390,3 +391,9 @@ def test_a_rule_fires_where_all_its_conditions_hold(code, record) -> None:
 @pytest.mark.parametrize(("code", "record"), cases(QUIET))
 def test_a_rule_is_quiet_where_one_condition_is_missing(code, record) -> None:
     assert code not in codes(record)
+
+
+def test_a_layer_is_named_before_what_the_outputs_show_from_the_same_step() -> None:
+    dead = with_layer(True, zero_fraction=(1.0,) * N)
+    found = judged(replace(dead, steps=3 * N, events=(event(UNRELATED, "no higher when shuffled"),))).findings
+    assert [(one.code, one.follows) for one in found[:2]] == [("MS705", None), ("MS756", "MS705")]

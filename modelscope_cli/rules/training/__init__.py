@@ -274,8 +274,9 @@ def by_trial(
 def _key(one: Found, places: dict[int, int]) -> tuple[int, bool, int, int]:
     rule, sighting = one
     link, severity = _link(one), sighting.severity or rule.severity
-    # Certain findings are sorted by severity, symptoms by their first step.
-    place = places.get(id(sighting.row), -1)
+    # Certain findings are sorted by severity, symptoms by their first step, and outputs after layers.
+    is_last = link >= Link.LAYERS and rule.code not in _NOT_FINITE
+    place = places.get(id(sighting.row), len(places) if is_last else -1)
     return link, link <= Link.WIRING and severity != ERROR, sighting.step or 0, place
 
 
