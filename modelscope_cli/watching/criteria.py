@@ -352,7 +352,7 @@ class CriterionWatch:
     Args:
         is_looking: returns whether criteria of the current step are recorded; those of evaluation always are.
         evaluated: counts a criterion that is not a loss; False if its arguments depend on no model.
-        tell: called with the kind and the words of what is wrong for certain.
+        tell: called with the kind and the message of each certain fault.
     """
 
     def __init__(

@@ -329,7 +329,7 @@ def test_a_second_phase_that_leaves_nothing_behind(recorded):
 # Validation
 
 
-def validated(optimizer, model, *, in_evaluation):
+def validated(optimizer, model, *, in_evaluation, validate=loss_of):
     for _ in range(STEPS):
         model.train()
         optimizer.zero_grad()
@@ -337,7 +337,7 @@ def validated(optimizer, model, *, in_evaluation):
         optimizer.step()
         model.train(not in_evaluation)
         with torch.no_grad():
-            loss_of(model)
+            validate(model)
 
 
 @pytest.mark.parametrize("in_evaluation", [True, False])
@@ -460,15 +460,10 @@ def test_an_accuracy_alone_shows_the_mode_of_a_validation(
 ):
     def script():
         model = Net()
-        optimizer = made(model)
-        for _ in range(STEPS):
-            model.train()
-            optimizer.zero_grad()
-            loss_of(model).backward()
-            optimizer.step()
-            model.train(not in_evaluation)
-            with torch.no_grad():
-                for _ in range(batches):
-                    follow_up(model(torch.randn(8, 6)))
+        validated(made(model), model, in_evaluation=in_evaluation, validate=validate)
+
+    def validate(model):
+        for _ in range(batches):
+            follow_up(model(torch.randn(8, 6)))
 
     assert certain_of(recorded(script)) == ["MS743"] * is_told

@@ -238,9 +238,8 @@ def featuremaps(
     if filters:
         exhibits, n_small = filters_of(module, as_tuple(layer), as_tuple(exclude), choice)
         if n_small:
-            subject.progress.note(
-                f"without {counted(n_small, 'convolution')} of 1 x 1 or without two dimensions"
-            )
+            small = counted(n_small, "convolution")
+            subject.progress.note(f"without {small} of 1 x 1 or without two dimensions")
     elif attention:
         exhibits, never = capture_attention(*of_first, choice=choice, interventions=interventions)
     else:

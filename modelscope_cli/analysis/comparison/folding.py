@@ -90,9 +90,10 @@ def differing_weight(
     factors = _factors(ours, theirs)
     rest = (theirs - factors[:, None] * ours).abs().max()
     inverse = f"{fold.norm}.weight / sqrt({fold.norm}.running_var + eps)"
-    is_norm = bias is None or apart(bias, fold.shift) > FOLDING
-    is_norm |= apart(_moved_shift(fold, other), fold.shift) <= FOLDING
-    if is_norm and ours.shape[1] > 1 and rest <= FOLDING * theirs.abs().max():
+    is_scaled = ours.shape[1] > 1 and bool(rest <= FOLDING * theirs.abs().max())
+    if is_scaled and bias is not None and apart(bias, fold.shift) <= FOLDING:
+        is_scaled = apart(_moved_shift(fold, other), fold.shift) <= FOLDING
+    if is_scaled:
         there = (fold.scale * factors).to(fold.scale.dtype)
         return differing(fold.norm, inverse, fold.scale, there, hint, FOLDING)
     name = f"{fold.conv}.weight" if ours.shape[1] > 1 else f"{fold.conv}.weight or {inverse}"
@@ -129,8 +130,9 @@ class StoredFold:
         """Return where the weight and the bias in B differ."""
         theirs, other = self.bias_in(b), b[self.b_weight]
         weight = differing_weight(self.fold, other, hint, theirs)
-        is_explained = weight is not None and apart(_moved_shift(self.fold, other), theirs) <= FOLDING
-        bias = None if is_explained else differing_bias(self.fold, theirs, hint)  # by the scale of the norm
+        bias = differing_bias(self.fold, theirs, hint)
+        if None not in (weight, bias) and apart(_moved_shift(self.fold, other), theirs) <= FOLDING:
+            bias = None  # the scale of the norm explains both
         return [cause for cause in (weight, bias) if cause is not None]
 
     def bias_in(self, b: Mapping[str, Tensor]) -> Tensor:

@@ -60,9 +60,8 @@ def sources_handed_over(
     if not is_run and not is_named:
         refuse_given({"--b-seed": of_b.seed}, "needs a run, but there is no input", "give inputs")
     if b is None and isinstance(a, Mapping):
-        raise UsageError(
-            "there is nothing to compare the dict of weights with", "give another dict or a file as b"
-        )
+        message = "there is nothing to compare the dict of weights with"
+        raise UsageError(message, "give another dict or a file as b")
     if _is_handed(a) and (b is None or b is a):
         return _same_module(_described(a), of_b, settings)
     module_side = next((_described(side) for side in (a, b) if _is_handed(side)), None)

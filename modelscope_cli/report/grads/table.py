@@ -125,7 +125,7 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
 
 
 def _remedy(record: GradsRecord, mark: str) -> str:
-    """Return what mends gradients of this mark in this model."""
+    """Return the remedy for gradients with this mark in this model."""
     types = " ".join(row.type for row in record.activations)
     ways = ["a norm after each layer"] * ("Norm" not in types) + ["torch.nn.init.kaiming_normal_"]
     if mark == "exploding":
