@@ -106,10 +106,10 @@ def diff(
 
       modelscope diff here.json there.json --html difference.html
     """
-    from modelscope_cli.report.diff.table import diff_columns, diff_sheet
+    from modelscope_cli.report.diff.table import EVERY_COLUMN, diff_sheet
 
     where = replace(show, all=all).begin()
-    where.layout.check(diff_columns())
+    where.layout.check(EVERY_COLUMN)
     side_a, side_b, files = _sides(a, b, images or [], model)
     record = ms.diff(
         on.request(side_a),

@@ -38,6 +38,7 @@ class Column:
     field: str = ""  # its name in JSON, if that is another one
     # Whether most of a row's value comes from rows inside it; sorted, such rows come last
     is_sum: Callable[[Any], bool] = lambda row: False
+    also: tuple[str, ...] = ()  # its headings in other tables of the command
 
     def cells(self, rows: Sequence[Any]) -> list[str]:
         values = [self.value(row) for row in rows]
@@ -203,8 +204,7 @@ def find_column(columns: Sequence[Column], word: str, option: str, typed: str) -
     Args:
         option: the option whose value `typed` has the word.
     """
-    # The first column of `diff` and `weights` has its heading by what the rows are
-    by_name = {title: columns[0] for title in ("layer", "tensor", "row") if columns[0].key == "name"}
+    by_name = {_as_typed(title): column for column in columns for title in column.also}
     by_name |= {_as_typed(column.field or column.key): column for column in columns}
     by_name |= {_as_typed(column.title): column for column in columns}
     by_name |= {_as_typed(column.key): column for column in columns}  # a heading may be the key of another

@@ -112,6 +112,7 @@ def test_a_column_has_the_heading_on_the_screen_too(run):
     assert (
         ": did you mean abs_max" in run("weights {samples}/sick.safetensors --columns abs_mx", expect=2).err
     )
+    assert "unknown column" not in run("diff a.json b.json --columns A,B", expect=2).err
 
 
 @pytest.mark.parametrize("command", VIEWS)

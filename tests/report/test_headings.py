@@ -26,5 +26,14 @@ def test_a_heading_finds_its_column_and_is_its_name(command, column):
     assert words in (column.key, column.field)
 
 
+@pytest.mark.parametrize(("command", "heading", "key"), [
+    ("diff", "tensor", "name"), ("diff", "row", "name"), ("diff", "A", "a"), ("check", "image", "layer"),
+    ("ablate", "Δ mean value", "logit_change"), ("ablate", "pixels changed", "changed"),
+    ("ablate", "always", "answer"),
+])  # fmt: skip
+def test_a_heading_of_some_results_only_finds_its_column(command, heading, key):
+    assert find_column(view_for(command).columns, heading, "--columns", "").key == key
+
+
 def test_symbols_are_few():
     assert len({column.title for _, column in COLUMNS if SYMBOL.search(column.title)}) < 20

@@ -1,6 +1,7 @@
 """`--sort`, `--top`, `--columns` on a sheet."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -48,9 +49,12 @@ def test_sorted_by_a_column_that_is_not_shown():
     ]
 
 
-def test_the_first_column_has_every_name_that_a_heading_gives_it():
-    for word in ("name", "tensor", "Layer", "row"):
-        assert find_column(COLUMNS, word, "--columns", word) is COLUMNS[0]
+def test_a_column_has_its_headings_in_all_tables_of_the_command_and_no_others():
+    columns = (replace(COLUMNS[0], also=("the row",)), COLUMNS[1])
+    for word in ("name", "Layer", "The row"):
+        assert find_column(columns, word, "--columns", word) is columns[0]
+    with pytest.raises(UsageError, match="unknown column 'tensor'"):
+        find_column(columns, "tensor", "--columns", "tensor")
 
 
 @pytest.mark.parametrize(("view", "words", "hint"), [

@@ -16,6 +16,9 @@ _STAND_INS = {
     "mean": "the mean of each channel over its positions (over all channels if each has one value)",
     "shuffle": "the layer's own values at shuffled positions, in the same order for all channels, by --seed",
 }
+# Headings where the score is not a logit, and where no single prediction can change
+_SCORES = tuple(f"Δ {name}" for name in ("mean logit", "value", "mean value", "cosine similarity", "score"))
+_CHANGED = "pixels changed", "classes changed"
 _HOW = {"zero": "set to zero", "mean": "set to its mean", "shuffle": "shuffled"}
 
 
@@ -25,7 +28,9 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
     is_of_several = record is not None and record.images > 1
     has_several = record is None or is_of_several or record.is_independent or record.output == "pixels"
     is_of_pixels = record is not None and record.output == "pixels"
-    what = "pixels " if is_of_pixels else "classes " if record is not None and record.is_independent else ""
+    is_of_classes = record is not None and record.is_independent
+    changed = _CHANGED[0] if is_of_pixels else _CHANGED[1] if is_of_classes else "changed"
+    answer_title = "always" if is_of_several else "answer"
     has_probability = record is None or record.baseline.target_probability is not None
     score_name = record.score_name if record is not None else "logit"
     return (
@@ -33,13 +38,15 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
         *field_columns(Ablation, "channel", is_shown=has_channels),
         *field_columns(Ablation, "type"),
         *field_columns(Ablation, "kl", missing="NaN"),
-        *field_columns(Ablation, "logit_change", missing="NaN", title=f"Δ {score_name}"),
+        *field_columns(Ablation, "logit_change", missing="NaN", title=f"Δ {score_name}", also=_SCORES),
         *field_columns(Ablation, "probability", missing="NaN", is_shown=has_probability),
         *field_columns(Ablation, "l2", missing="NaN"),
-        *field_columns(Ablation, "changed", missing="NaN", is_shown=has_several, title=f"{what}changed"),
+        *field_columns(
+            Ablation, "changed", missing="NaN", is_shown=has_several, title=changed, also=_CHANGED
+        ),
         percentage("accuracy", "accuracy", lambda r: r.accuracy and r.accuracy.value, rank=0),
         *field_columns(Ablation, "accuracy_drop"),
-        Column("answer", "always" if is_of_several else "answer", answer_of, is_number=False, rank=0),
+        Column("answer", answer_title, answer_of, is_number=False, rank=0, also=("always",)),
         *field_columns(Ablation, "order mode"),
     )
 

@@ -27,7 +27,7 @@ COLUMNS = (
         is_bad=lambda r: r.severity == "error" and not r.known,
     ),
     *field_columns(Finding, "rule"),
-    *field_columns(Finding, "layer", text=lambda r: r.layer or "the model"),
+    *field_columns(Finding, "layer", text=lambda r: r.layer or "the model", also=("image",)),
     *field_columns(Finding, "value", text=lambda r: _text(r.value)),
     *field_columns(Finding, "threshold", text=lambda r: _text(r.threshold)),
     *field_columns(Finding, "message hint known"),

@@ -145,7 +145,7 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
         return any(getattr(row, key, None) for row in rows)
 
     return (
-        Column("name", title, lambda r: r.label, is_number=False, rank=0),
+        Column("name", title, lambda r: r.label, is_number=False, rank=0, also=("row", "tensor")),
         *(_FIGURES if has_figures else ()),
         _of_some_rows("b_name", "b name", is_number=False, rank=1, is_shown=has("b_name")),
         _of_some_rows("type", "type", is_number=False, rank=0, is_shown=is_run),
