@@ -68,9 +68,6 @@ def ablate(
 
       modelscope ablate demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors -l
         block3.conv2 --by-channel
-
-      modelscope ablate demo/tiny_resnet.py:TinyResNet 'demo/shapes/*/*.jpg' -c demo/tiny_resnet.safetensors
-        --method shuffle --target star --no-save
     """
     from modelscope_cli.report.ablate.table import ablate_columns, ablate_sheet
 

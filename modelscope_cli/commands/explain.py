@@ -101,9 +101,6 @@ def explain(
 
       modelscope explain demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --method
         hirescam --require passed
-
-      modelscope explain demo/tiny_resnet.py:TinyResNet demo/shapes -c demo/tiny_resnet.safetensors --method
-        hirescam --receipt none
     """
     from modelscope_cli.analysis.explaining.request import check_requirement, choose_methods, receipt_kind
     from modelscope_cli.report.explain.table import explain_columns, explain_sheet

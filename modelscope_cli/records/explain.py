@@ -103,12 +103,10 @@ class Explanation(Row):
             an image of zeros, a layer of zeros, or of LRP zero. Over several images the median.
         completeness: integrated gradients: the difference of the sum from the change of the logit, relative to
             that change; the median over several images.
-        steps: number of passes over an image, for methods that choose it themselves.
         seconds: for one map, without the receipt.
         receipt: the test results; empty with `receipt="none"`.
         where: the smallest box with half of the positive evidence; None over several images, or without any.
-        places: the number of images by the place of that box, the most frequent first. `place_by_image`: the place
-            by the name of the image, of the first `MOST_SHOWN` of several.
+        places: the number of images by the place of that box, the most frequent first.
         agreement: the mean rank correlation with the maps of the other methods, averaged over the cells of the
             coarser of two maps, at most 7 x 7; None of a single map.
     """
@@ -117,14 +115,12 @@ class Explanation(Row):
     layer: Annotated[str | None, words(rank=2)]
     why: str
     completeness: Annotated[float | None, hidden()]
-    steps: Annotated[float | None, hidden()]
     seconds: Annotated[float, column(rank=7)]
     receipt: Receipt
     adds_up_to: Annotated[float | None, share("adds up to")] = None
     where: EvidenceBox | None = None
     places: Mapping[str, int] = field(default_factory=dict)
     agreement: Annotated[float | None, signed(rank=3)] = None
-    place_by_image: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ class KnownFinding:
 
 
 ERROR, WARNING = "error", "warning"
+WARNING_OR_ERROR = f"{WARNING} or {ERROR}"
 SEVERITIES = (WARNING, ERROR)
 NEVER = "never"
 PASSED, FAILED, NOT_JUDGED = "passed", "failed", "not judged"
@@ -72,10 +73,12 @@ class RuleText(Row):
 
     Attributes:
         code: stable, `MS203`; the hundreds are the group.
+        severity: of its findings: `error`, `warning`, or `warning or error`.
         sentence: what is wrong when it fires.
         threshold: a finding is beyond it; None for a budget, which is only judged once it is set.
         measure: the quantity of the threshold.
         source: where it comes from.
+        error_if: when a finding is an error, where the severity is `warning or error`.
     """
 
     code: Annotated[str, words(rank=0)]
@@ -86,6 +89,12 @@ class RuleText(Row):
     measure: Annotated[str, words(rank=4, wraps=True)]
     source: Annotated[str, words(rank=5, wraps=True)]
     hint: Annotated[str, words(is_shown=False, wraps=True)]
+    error_if: Annotated[str, words(is_shown=False, wraps=True)] = ""
+
+    @property
+    def level(self) -> str:
+        """The severity of a finding for which the rule sets no other."""
+        return ERROR if self.severity == ERROR else WARNING
 
 
 @dataclass(frozen=True, slots=True)

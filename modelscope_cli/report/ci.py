@@ -149,14 +149,15 @@ def _sarif(review: Review) -> str:
 
 def _sarif_rule(rule: RuleText) -> dict[str, Any]:
     why = getattr(rule, "why", "")
-    texts = [rule.sentence, why and f"Why it matters: {why}", f"To fix it: {rule.hint}"]
+    severe = rule.error_if and f"An error if {rule.error_if}"
+    texts = [rule.sentence, severe, why and f"Why it matters: {why}", f"To fix it: {rule.hint}"]
     return {
         "id": rule.code,
         "name": rule.name,
         "shortDescription": {"text": rule.sentence},
         "fullDescription": {"text": why or rule.sentence},
         "help": {"text": ". ".join(filter(None, texts))},
-        "defaultConfiguration": {"level": rule.severity},
+        "defaultConfiguration": {"level": rule.level},
     }
 
 

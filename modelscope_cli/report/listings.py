@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from modelscope_cli.records.findings import ERROR, RuleInfo, RuleList
+from modelscope_cli.records.findings import RuleInfo, RuleList
 from modelscope_cli.records.listings import Catalogue, ModelEntry, Page, ReportRecord
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
@@ -66,7 +66,7 @@ def threshold_of(row: RuleInfo) -> str:
 RULE_COLUMNS = (
     *field_columns(RuleInfo, "code name severity"),
     *field_columns(RuleInfo, "threshold", text=threshold_of),
-    *field_columns(RuleInfo, "measure sentence source hint why silence"),
+    *field_columns(RuleInfo, "measure sentence source hint error_if why silence"),
 )
 
 
@@ -89,11 +89,9 @@ def rules_sheet(record: RuleList) -> Sheet:
 
 
 def _explained(rule: RuleInfo) -> tuple[tuple[str, str], ...]:
-    # In a training a cause is as severe as the worst that follows from it.
-    is_promoted = rule.code.startswith("MS7") and rule.severity != ERROR
     facts = (
         ("what", rule.sentence),
-        ("severity", f"{rule.severity}; error if it causes an error" if is_promoted else ""),
+        ("an error if", rule.error_if),
         ("why", rule.why),
         ("threshold", f"{threshold_of(rule)}: {rule.measure}"),
         ("source of the threshold", rule.source),

@@ -117,6 +117,7 @@ def _dead_channels(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Source: SageMaker Debugger, DeadRelu: threshold_layer = 50 %
     Hint: lower the learning rate, check the biases before it, or use a leaky activation
     Why: a channel that never fires gets no gradient, so it never recovers, and its parameters are wasted
+    Error if: the whole output of a layer is zero
     """
     for row, enough in _rectifiers(evidence):
         share = _dead_share(row)
@@ -372,7 +373,7 @@ def foreign_inputs(evidence: Evidence, limit: float) -> list[tuple[NormInput, fl
 @rule(
     "MS208",
     "foreign-statistics",
-    ERROR,
+    WARNING,
     _FOREIGN,
     needs=FORWARD,
     wants=frozenset({"inputs"}),
@@ -388,6 +389,7 @@ def _foreign(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Hint: modelscope stats MODEL IMAGE... --mode train   shows the largest gap; save the weights and buffers of
         the same model together, or update the statistics on training images
     Why: the norm outputs values on a different scale than the layers after it were trained on
+    Error if: the inputs are images, or the value is above 10 times the threshold
     """
     far = foreign_inputs(evidence, threshold)
     if far:
@@ -403,7 +405,7 @@ def _foreign(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             words = "its inputs are constant, but its running variance is not zero"
         if others:
             words += f"; also in {counted(len(others), 'batch norm')} after it"
-        yield Sighting(label_of(first), value, words, None if is_error else WARNING)
+        yield Sighting(label_of(first), value, words, ERROR if is_error else None)
 
 
 def _no_trained_norm(evidence: Evidence, threshold: float) -> str | None:
@@ -416,7 +418,7 @@ def _is_trained(evidence: Evidence) -> bool:
     return has_seen or any(norm.is_trained for norm in evidence.norms)
 
 
-@rule("MS209", "norm-as-made", ERROR, 0, needs=FORWARD, excuse=_no_trained_norm)
+@rule("MS209", "norm-as-made", WARNING, 0, needs=FORWARD, excuse=_no_trained_norm)
 def _as_made(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """A norm of a trained or loaded model still has its initial statistics, or its initial scale and shift; or the
     file lacks the weights of a layer.
@@ -426,9 +428,10 @@ def _as_made(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         step changes every parameter that has a gradient
     Hint: modelscope weights FILE   lists the contents of the file; load parameters and buffers with strict=True
     Why: these layers were never loaded, or were reset: in eval mode they do not compute what was trained
+    Error if: the model is trained, or the file lacks weights
     """
     assert evidence.forward is not None
-    yield from (Sighting(None, 1, message) for message in evidence.untrained)
+    yield from (Sighting(None, 1, message, ERROR) for message in evidence.untrained)
     called = {call.name for call in evidence.forward.flow}
     states = {norm.name: norm for norm in evidence.batch_norms}
     parameters = {norm.name: norm for norm in evidence.norms}
@@ -448,7 +451,7 @@ def _as_made(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         n = len({*states, *parameters} & called)
         more = f"; so are those of {counted(len(others), 'other norm')} of {n}" if others else ""
         if _is_trained(evidence):
-            yield Sighting(name, len(found), f"{words}, although the model is trained{more}")
+            yield Sighting(name, len(found), f"{words}, although the model is trained{more}", ERROR)
         else:
             message = f"{words}{more}: the weights of the file are untrained, or were saved before training"
-            yield Sighting(name, len(found), message, WARNING)
+            yield Sighting(name, len(found), message)

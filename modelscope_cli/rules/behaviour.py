@@ -84,10 +84,10 @@ def _collapse(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The prediction is the same class for every image.
 
     Measure: images needed
-    Source: our reasoning: with ten equally likely classes, 8 images agree by chance once in 10 million; an error if
-        MS208 is found as well
+    Source: our reasoning: with ten equally likely classes, 8 images agree by chance once in 10 million
     Hint: modelscope predict MODEL IMAGE...   shows the scores; check labels, loss and preprocessing
     Why: a model that predicts the same for everything has not learnt, or receives inputs unlike its training data
+    Error if: a batch norm receives inputs unlike those of its running statistics
     """
     assert evidence.forward is not None
     answers = evidence.forward.answers or ()
@@ -102,7 +102,7 @@ def _collapse(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 @rule(
     "MS602",
     "non-deterministic",
-    ERROR,
+    WARNING,
     1.3e-6,
     needs=frozenset({"repeat_gap"}),
     excuse=lambda seen, _: "the output is zero or not a tensor" if seen.repeat_gap is None else None,
@@ -115,13 +115,14 @@ def _repeat(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Hint: look for torch.rand or F.dropout(x) without training=self.training; on cuda see
         torch.use_deterministic_algorithms
     Why: a result that changes from run to run cannot be compared, debugged or tested
+    Error if: dropout draws the random numbers, or no call that draws any was seen
     """
     gap = evidence.repeat_gap
     if gap is not None and gap > threshold:
         words = f"two runs on the same input in eval mode differ by {rounded(gap)}x the norm of the output"
         is_meant = bool(evidence.draws) and not any("dropout" in draw for draw in evidence.draws)
         source = f"; the model calls {some(evidence.draws)}" if evidence.draws else ""
-        yield Sighting(None, gap, words + source, WARNING if is_meant else None)
+        yield Sighting(None, gap, words + source, None if is_meant else ERROR)
 
 
 @rule("MS604", "constant-output", ERROR, 0, needs=FORWARD, excuse=_no_output_to_judge, follows=("MS202",))
@@ -157,6 +158,7 @@ def _disagreement(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Source: our measurement: at most 0.7 for the trained sample networks, 1.7 for torchvision networks with dropout
     Hint: check the code that reads self.training, and batch norm: modelscope stats MODEL --mode train --json
     Why: a deployed model runs in eval mode, and then does not compute what was trained
+    Error if: the accuracy is lower in eval mode, and running statistics are not the cause
     """
     train = evidence.train
     assert train is not None

@@ -108,10 +108,11 @@ def _conflict(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 def _missing_classes(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """A class has no image: its folder is empty, or the class is only in the other data set.
 
-    Measure: images of the class in the other data set; an empty folder is an error, whatever the threshold
+    Measure: images of the class in the other data set, for a class without a folder
     Source: certain: the folders of the classes are compared; torchvision.datasets.ImageFolder refuses empty ones
     Hint: add images of the class, or remove its folder; check the spelling of the folders
     Why: a class without training images cannot be predicted, and one without validation images is not measured
+    Error if: its folder is there, but empty
     """
     data = _data(evidence)
     sides = tuple(zip(data.classes, (data.report.folders, data.report.against), strict=True))

@@ -95,6 +95,7 @@ def _vanishing(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Hint: modelscope grads MODEL   draws the gradients by depth; add a norm or residual connections, or change the
         initialisation
     Why: the weights before it hardly change, however long training lasts
+    Error if: the gradients of all weights up to some layer are exactly zero
     """
     backward, idle = _backward(evidence), idle_blocks(evidence)  # which MS205 names
     judged = tuple(row for row in backward.parameters if not is_inside(row.name, idle))

@@ -16,6 +16,7 @@ from modelscope_cli.records.findings import (
     NOT_JUDGED,
     PASSED,
     SEVERITIES,
+    WARNING_OR_ERROR,
     Finding,
     RuleInfo,
     RuleText,
@@ -104,7 +105,7 @@ class Sighting:
     layer: str | None  # None for the whole model
     value: float | None
     message: str  # the observation, in words
-    severity: str | None = None  # if other than the rule's
+    severity: str | None = None  # if other than the level of the rule
     is_met: bool = False  # whether a budget is met: not a finding
     is_rest: bool = False  # whether it summarises `value` more places beyond the threshold
 
@@ -150,15 +151,16 @@ class ListedRule(RuleText):
 def texts_of(judge: Callable[..., Any]) -> dict[str, str]:
     """Return the texts of a rule from the docstring of its judge.
 
-    The first paragraph is the sentence, and what follows `Measure:`, `Source:`, `Hint:` and `Why:` those texts.
+    The first paragraph is the sentence; the others follow `Measure:`, `Source:`, `Hint:`, `Why:` and `Error if:`.
     """
     sentence, _, entries = inspect.cleandoc(judge.__doc__ or "").partition("\n\n")
-    parts = re.split(r"^(Measure|Source|Hint|Why): ", entries, flags=re.MULTILINE)[1:]
+    parts = re.split(r"^(Measure|Source|Hint|Why|Error if): ", entries, flags=re.MULTILINE)[1:]
     if sentence.split(" ")[0].istitle():  # unlike NaN
         sentence = sentence[0].lower() + sentence[1:]
-    texts = {"sentence": sentence.removesuffix("."), "measure": "", "source": "", "hint": "", "why": ""}
-    texts |= {key.lower(): text for key, text in zip(parts[::2], parts[1::2], strict=True)}
-    return {key: re.sub(r"\s*\n\s*", " ", text.strip()) for key, text in texts.items()}
+    texts = dict.fromkeys(("measure", "source", "hint", "why", "error_if"), "")
+    texts |= {"sentence": sentence.removesuffix("."), **dict(zip(parts[::2], parts[1::2], strict=True))}
+    spaced = re.compile(r"\s*\n\s*")
+    return {key.lower().replace(" ", "_"): spaced.sub(" ", text.strip()) for key, text in texts.items()}
 
 
 def rules_in(kind: type[AnyRule], *modules: ModuleType) -> tuple[AnyRule, ...]:
@@ -197,7 +199,8 @@ def rule(
 
     def decorate(judge: Judge) -> Rule:
         texts: dict[str, Any] = {**texts_of(judge), **options}
-        return Rule(code=code, name=name, severity=severity, threshold=threshold, judge=judge, **texts)
+        which = WARNING_OR_ERROR if texts["error_if"] else severity
+        return Rule(code=code, name=name, severity=which, threshold=threshold, judge=judge, **texts)
 
     return decorate
 
@@ -227,7 +230,7 @@ def judge(
             Finding(
                 code=rule.code,
                 rule=rule.name,
-                severity=place.severity or rule.severity,
+                severity=place.severity or rule.level,
                 layer=place.layer,
                 value=place.value if place.value is not None and math.isfinite(place.value) else None,
                 threshold=None if place.is_rest else threshold,

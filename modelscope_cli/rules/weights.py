@@ -97,6 +97,7 @@ def _input(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Hint: divide by 255 and normalise as in training (--mean, --std); check what the data loader returns
     Why: initial weights suit inputs near mean 0 and standard deviation 1; other inputs saturate the first layers
         and kill ReLUs
+    Error if: it contains NaN or infinite values
     """
     for i, batch in enumerate(evidence.inputs):
         which = f"input {i}" if len(evidence.inputs) > 1 else "the input"

@@ -1,11 +1,14 @@
 """`check --list` and `help RULE`: what there is, and that every rule says where it comes from."""
 
+import json
 import re
 
 import pytest
 
+from modelscope_cli.records.findings import WARNING_OR_ERROR
+from modelscope_cli.report.ci import CI_FORMATS, Review
 from modelscope_cli.rules import training
-from modelscope_cli.rules.registry import EVERY_RULE, list_rules
+from modelscope_cli.rules.registry import EVERY, EVERY_RULE, list_rules
 
 CODES = sorted(rule.code for rule in (*EVERY_RULE, *training.RULES))
 
@@ -16,7 +19,6 @@ def test_every_rule_is_listed_with_what_it_needs_to_be_believed(run):
     assert [rule["code"] for rule in document["rules"]] == CODES
     for rule in document["rules"]:
         assert re.fullmatch(r"MS[0-8]\d\d", rule["code"])
-        assert rule["severity"] in ("error", "warning")
         assert all(rule[key] for key in ("name", "sentence", "measure", "source", "hint"))
         assert (rule["threshold"] is None) == (rule["code"][2] == "5")
         assert rule.keys().isdisjoint({"judged", "reason"})
@@ -56,3 +58,15 @@ def test_what_is_not_a_rule(run, typed, hint):
     assert f"error: unknown rule '{typed.strip(chr(39))}'\n" in outcome.err
     assert f"hint: {hint}" in outcome.err
     assert outcome.out == ""
+
+
+def test_every_list_gives_the_same_severity(run) -> None:
+    said = {rule.code: rule.severity for rule in list_rules().rules}
+    assert said == {rule["code"]: rule["severity"] for rule in run("check --list --json").json["rules"]}
+    (log,) = json.loads(CI_FORMATS["sarif"].render(Review("watch", "", EVERY, (), "")))["runs"]
+    levels = {rule["id"]: rule["defaultConfiguration"]["level"] for rule in log["tool"]["driver"]["rules"]}
+    assert {code: word.partition(" ")[0] for code, word in said.items()} == levels
+    both = [code for code, word in said.items() if word == WARNING_OR_ERROR]
+    texts = {rule["id"]: rule["help"]["text"] for rule in log["tool"]["driver"]["rules"]}
+    assert [code for code in both if "An error if" not in texts[code]] == []
+    assert "an error if" in run("help MS709").out

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from modelscope_cli.rules.registry import RULES
+from modelscope_cli.rules.registry import RULES, find_rule
 
 _spec = importlib.util.spec_from_file_location("sick_variants", Path(__file__).with_name("sick.py"))
 _sick = importlib.util.module_from_spec(_spec)
@@ -32,6 +32,7 @@ def test_a_sick_variant_breaks_exactly_its_rule(healthy, examine, findings, code
     evidence = examine(healthy, injure(healthy.module))
     found = findings(evidence, **thresholds)
     assert {finding.code for finding in found} == {code}
+    assert found[0].severity in find_rule(code, "").severity.split(" or ")
     assert found[0].layer == layer
     # The threshold decides: just beyond what was found, nothing is.
     values = [finding.value for finding in found]

@@ -441,9 +441,11 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
 
 
 def change(wrong_and_right: tuple[Edits, Edits]) -> str:
-    """Return the lines to change in the training, as a diff."""
+    """Return the lines to change in the training, as a diff: with the lines around them where none is replaced."""
     wrong, right = (written(edits).splitlines() for edits in wrong_and_right)
-    lines = list(difflib.unified_diff(wrong, right, lineterm="", n=1))[2:]
+    kinds = {kind for kind, *_ in difflib.SequenceMatcher(None, wrong, right).get_opcodes()}
+    n_around = 0 if kinds <= {"equal", "replace"} else 1
+    lines = list(difflib.unified_diff(wrong, right, lineterm="", n=n_around))[2:]
     return "\n".join("" if line.startswith("@@") else line for line in lines).strip("\n")
 
 

@@ -110,9 +110,10 @@ def overview() -> str:
 def page(rule: RuleInfo) -> str:
     """Return the page of one rule: what `modelscope help CODE` says, and an example."""
     command = "watch" if rule.code.startswith("MS7") else "check"
+    severe = f" An error if {cell(rule.error_if)}." if rule.error_if else ""
     parts = [
         f"# {rule.code} {rule.name}",
-        f"{rule.severity.capitalize()} of [`{command}`](../commands/{command}.md): {cell(rule.sentence)}.",
+        f"{rule.level.capitalize()} of [`{command}`](../commands/{command}.md): {cell(rule.sentence)}.{severe}",
         cell(_sentence(rule.why)),
         f"**Fix:** {_hint(rule.hint)}",
         f"**Threshold:** {cell(_threshold(rule))}: {cell(rule.measure)}.",

@@ -102,8 +102,8 @@ class Totals:
             failed = [one.test for one in outcome.receipt.tests if one.answer == FAILED]
             self.failures += [f"{test} of {method} on {result.name}" for test in failed]
             figures = {key: getattr(outcome.receipt, key) for key in FIGURES}
-            figures |= {key: getattr(outcome.map, key) for key in ("completeness", "steps")}
             figures |= {key: getattr(outcome, key) for key in ("seconds", "adds_up_to", "agreement")}
+            figures["completeness"] = outcome.map.completeness
             for key, value in figures.items():
                 values = self._values.setdefault(method, {}).setdefault(key, array("d"))
                 if value is not None:
@@ -127,8 +127,6 @@ class Totals:
             for key, values in self._values[method].items()
         }
         receipt = first.receipt
-        kept = self.kept if self.images > 1 else ()
-        boxes = {one.name: one.maps[method].where for one in kept if method in one.maps}
         if self.images > 1:
             receipt = together(Receipt(**{key: means[key] for key in FIGURES}), self._judged[method])
         return Explanation(
@@ -136,14 +134,12 @@ class Totals:
             layer=first.map.layer,
             why=first.map.why,
             completeness=means["completeness"],
-            steps=means["steps"],
             seconds=means["seconds"] or 0.0,
             receipt=receipt,
             adds_up_to=means["adds_up_to"],
             where=first.where if self.images == 1 else None,
             places=dict(self._places[method].most_common()),
             agreement=means["agreement"],
-            place_by_image={name: box.place for name, box in boxes.items() if box is not None},
         )
 
 
@@ -267,8 +263,6 @@ def _counted(subject: Subject, question: ImageQuery, names: Sequence[str], recei
     run = question.scored.run
     with counting(subject.progress, "passes", passes) as run.tick:
         yield
-        for _ in range(passes):  # which is an estimate
-            run.tick()
 
 
 def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:

@@ -33,7 +33,6 @@ class Map:
     why: str  # how it was computed, or why this layer was chosen, as a sentence
     layer: str | None = None  # the name of the layer; None for methods that explain the pixels
     completeness: float | None = None  # the relative error of that sum
-    steps: int | None = None  # number of passes, if it varies
     brief: Tensor | None = None  # the same in fewer passes, which comparisons make again; None if `cells` are
 
     def on(self, size: tuple[int, int]) -> Tensor:

@@ -18,7 +18,7 @@ from modelscope_cli.records.explain import (
     Receipt,
     TestJudgement,
 )
-from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
 from modelscope_cli.report.numbers import headline, hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, inner_columns
@@ -51,7 +51,7 @@ def explain_columns() -> tuple[Column, ...]:
         *of_receipt("covering", text=_covering),
         *field_columns(Explanation, "agreement"),
         *of_receipt("repeatability other_image head_randomisation covering_chance covering_margin"),
-        *field_columns(Explanation, "completeness steps"),
+        *field_columns(Explanation, "completeness"),
         *field_columns(Explanation, "seconds", text=lambda r: f"{r.seconds:.2f}"),
         Column(
             "failed", "failed", lambda r: "; ".join(r.receipt.failed), is_number=False, rank=9, is_shown=False
@@ -121,18 +121,11 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
         row.method for row in record.rows if row.agreement is not None and row.agreement < LEAST_AGREEMENT
     ]
     facts += [("agreement", f"maps that disagree with the others: {', '.join(apart)}")] if apart else []
-    by_image: dict[str, list[str]] = {}
-    for row in record.rows:
-        if len(row.places) > 1:
-            each = some((f"{place} in {name}" for name, place in row.place_by_image.items()), 8)
-            by_image.setdefault(each, []).append(row.method)
-    facts += [("where", f"{', '.join(methods)}: {each}") for each, methods in by_image.items()]
     facts += [("failed", "; ".join(record.failures))] if record.failures else []
     facts += [("left out", why) for why in record.unfit]
     if record.receipt_kind != NONE:
-        meanings = "; ".join(map(": ".join, MEANINGS.items()))
-        receipt = f"{_test_counts(record)}; {record.passes:,} passes"
-        facts += [("receipt", receipt), ("columns", meanings), ("order", RULE)]
+        facts += [("receipt", f"{_test_counts(record)}; {record.passes:,} passes")]
+        facts += [("columns", "; ".join(map(": ".join, MEANINGS.items()))), ("order", RULE)]
     facts += hook_facts(record.hooks)
     facts += [("maps", record.tensors)] if record.tensors is not None else []
     return facts
@@ -209,12 +202,7 @@ def _answers(receipt: Receipt) -> str:
 
 
 def _test_counts(record: ExplainRecord) -> str:
-    """Count the test results of all methods and images: `10 of 13 tests passed, 3 not run (covering)`."""
+    """Count the test results of all methods and images: `10 of 13 tests passed`."""
     tests = [one for row in record.rows for one in row.receipt.tests]
-    words, total = [], 0
-    for key, word in (("passed", ""), ("weak", "weak"), ("failed", "failed"), ("not_made", "not run")):
-        n = sum(getattr(one, key) for one in tests)
-        total += n
-        names = ", ".join(dict.fromkeys(one.test for one in tests if getattr(one, key)))
-        words += [f"{n} {word} ({names})" if word else str(n)] if n or not word else []
-    return ", ".join([f"{words[0]} of {total} tests passed", *words[1:]])
+    n = sum(one.passed + one.weak + one.failed + one.not_made for one in tests)
+    return f"{sum(one.passed for one in tests)} of {n} tests passed"

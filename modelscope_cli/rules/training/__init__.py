@@ -60,13 +60,13 @@ def judge_training(
     by_rules = [one for one in findings_by_rule if one[0].code not in trial.CODES]
     proofs = [one for one in findings_by_rule if one[0].code in trial.CODES]
     explained = by_trial(trials, proofs[0], tell(case, by_rules)) if proofs else tell(case, by_rules)
-    worst = {code for (rule, sighting), code in explained if (sighting.severity or rule.severity) == ERROR}
+    worst = {code for (rule, sighting), code in explained if (sighting.severity or rule.level) == ERROR}
     findings = tuple(
         TrainingFinding(
             code=rule.code,
             rule=rule.name,
             # A cause is at least as severe as its symptoms.
-            severity=ERROR if not follows and rule.code in worst else sighting.severity or rule.severity,
+            severity=ERROR if not follows and rule.code in worst else sighting.severity or rule.level,
             layer=label(sighting.row) if sighting.row else None,
             since_step=sighting.step,
             value=sighting.value,
@@ -273,7 +273,7 @@ def by_trial(
 
 def _key(one: Found, places: dict[int, int]) -> tuple[int, bool, int, int]:
     rule, sighting = one
-    link, severity = _link(one), sighting.severity or rule.severity
+    link, severity = _link(one), sighting.severity or rule.level
     # Certain findings are sorted by severity, symptoms by their first step, and outputs after layers.
     is_last = link >= Link.LAYERS and rule.code not in _NOT_FINITE
     place = places.get(id(sighting.row), len(places) if is_last else -1)

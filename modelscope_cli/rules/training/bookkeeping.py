@@ -72,6 +72,7 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Hint: make the optimizer from model.parameters() after the last layer is in place; freeze the rest with
         requires_grad_(False)
     Why: these parameters keep their initial values, and the other layers have to compensate
+    Error if: the optimizer holds parameters of no running model, none with a gradient, or none of a whole model
     """
     if case.course.steps < threshold or not case.facts.optimizers:
         return
@@ -265,6 +266,7 @@ def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Source: certain: no backward pass produced one
     Hint: look for .detach(), .data, .item(), NumPy or torch.no_grad() between this layer and the loss
     Why: layers without a gradient keep their initial values, although training seems to work
+    Error if: no parameter of its optimizer receives a gradient
     """
     if case.course.steps < threshold:
         return
@@ -291,7 +293,7 @@ def _reached(case: Case) -> set[str]:
     return {one.optimizer for one, facts in case.stated() if facts.has_gradient or any(one.series.grad_norm)}
 
 
-@training_rule("MS716", "unused-parameters", WARNING, FEW_STEPS, Link.BOOKKEEPING)
+@training_rule("MS716", "unused-parameters", WARNING, FEW_STEPS, Link.BOOKKEEPING, is_alone=True)
 def unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """An optimizer holds parameters that are never used.
 

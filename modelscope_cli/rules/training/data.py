@@ -226,7 +226,7 @@ def dropped(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         yield from case.told(DROPPED)
 
 
-@training_rule("MS734", "ranks-see-the-same-data", WARNING, 3, Link.DATA)
+@training_rule("MS734", "ranks-see-the-same-data", WARNING, 3, Link.DATA, is_alone=True)
 def same_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Every rank receives the same batches.
 

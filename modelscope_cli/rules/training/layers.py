@@ -67,6 +67,7 @@ def discriminator_wins(case: Case, threshold: float) -> Iterator[TrainingSightin
         sigmoid, which has no gradient once saturated, use logits and BCEWithLogitsLoss, with targets of 1 for
         the generator
     Why: a discriminator that is always right gives the generator no gradient to learn from
+    Error if: the gradients of the generator are exactly 0 until the end
     """
     courses = {one.optimizer: one for one in case.progress.losses} if case.progress.is_adversarial else {}
     fed = {one.model for one in case.facts.models if one.is_fed}
@@ -105,6 +106,7 @@ def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         input is always zero has no gradient
     Hint: lower the learning rate, initialise with kaiming_normal_, add a norm, or use a leaky activation
     Why: a ReLU that outputs only zeros gets no gradient, so it rarely recovers
+    Error if: over 99.99 % of an output, or all of an input that another model computes, is zero
     """
     yield from _fed_nothing(case)
     if silent := _lasting_zeros(case, is_rectifier, (threshold if case.fails else _ENTIRELY).__lt__):

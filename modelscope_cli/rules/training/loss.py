@@ -105,11 +105,11 @@ def _origin(case: Case, step: int) -> str:
 _RAISED = 4.0  # times the first learning rate
 
 
-@training_rule("MS704", "loss-diverges", WARNING, _DIVERGED, Link.LOSS)
+@training_rule("MS704", "loss-diverges", ERROR, _DIVERGED, Link.LOSS)
 def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The loss has risen far above its lowest level.
 
-    Measure: loss relative to the lowest that lasted for a quarter of the run; an error if it ends above its start
+    Measure: loss relative to the lowest that lasted for a quarter of the run, where it also ends above its start
     Source: our choice: twice the lowest level that the loss kept for a quarter of the run
     Hint: lower the learning rate, warm it up, or clip the gradients (clip_grad_norm_)
     Why: the model gets worse: it loses what it has learnt
@@ -128,7 +128,7 @@ def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             words += f" best, and is {course.end:.3g} over the last"
             since = _since(case, course, threshold * scale)
             hint = _raised_rate(case, course.optimizer)
-            yield TrainingSighting(None, since, factor, words, _place(case), severity=ERROR, hint=hint)
+            yield TrainingSighting(None, since, factor, words, _place(case), hint=hint)
 
 
 def _raised_rate(case: Case, optimizer: str) -> str | None:

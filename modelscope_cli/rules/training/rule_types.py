@@ -8,6 +8,7 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import Any, Protocol
 
+from modelscope_cli.records.findings import WARNING, WARNING_OR_ERROR
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.training_facts import GRADIENT, Birth
 from modelscope_cli.records.trials import Fix, Trials
@@ -202,7 +203,7 @@ class TrainingSighting:
     value: float | None
     message: str
     place: str | None = None  # the line of the script
-    # severity, link, hint: if they differ from the rule's
+    # severity, link, hint: if they differ from the level, link and hint of the rule
     severity: str | None = None
     link: Link | None = None
     hint: str | None = None
@@ -218,17 +219,25 @@ class TrainingRule(ListedRule):
     judge: "TrainingJudge"
 
 
+_CAUSES_ONE = "an error follows from it"
 TrainingJudge = Callable[[Case, float], Iterator[TrainingSighting]]
 
 
 def training_rule(
-    code: str, name: str, severity: str, threshold: float, link: Link, **texts: str
+    code: str, name: str, severity: str, threshold: float, link: Link, *, is_alone: bool = False, **texts: str
 ) -> Callable[[TrainingJudge], TrainingRule]:
-    """Make a rule of the function that judges by it; see `texts_of` for its docstring."""
+    """Make a rule of the function that judges by it; see `texts_of` for its docstring.
+
+    Args:
+        is_alone: whether no other finding can follow from its own. A cause is as severe as the worst that follows.
+    """
 
     def decorate(judge: TrainingJudge) -> TrainingRule:
         fields: dict[str, Any] = {**texts_of(judge), **texts, "link": link, "judge": judge}
-        return TrainingRule(code=code, name=name, severity=severity, threshold=threshold, **fields)
+        if severity == WARNING and not is_alone:
+            fields["error_if"] = ", or ".join(filter(None, [fields["error_if"], _CAUSES_ONE]))
+        which = WARNING_OR_ERROR if fields["error_if"] else severity
+        return TrainingRule(code=code, name=name, severity=which, threshold=threshold, **fields)
 
     return decorate
 

@@ -10,7 +10,7 @@ _LEAST_S = 5.0  # lost to one thing; below that nothing is worth a change
 _LEAST_STEPS = 8
 
 
-@training_rule("MS771", "waits-for-data", WARNING, 0.3, Link.SPEED)
+@training_rule("MS771", "waits-for-data", WARNING, 0.3, Link.SPEED, is_alone=True)
 def waits_for_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The model waits for data during much of each step.
 

@@ -162,6 +162,7 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Source: A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-1 is a hundred times that
     Hint: lower the learning rate, or warm it up
     Why: each step overwrites what earlier steps have learnt
+    Error if: the last losses are all above twice the first
     """
     if not case.fails and not _overwrites(case):
         return

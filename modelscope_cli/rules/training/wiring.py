@@ -344,6 +344,7 @@ def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Source: our choice: 32 labels of 2 equally likely classes agree by chance once in 2 billion batches
     Hint: check how the labels are read, and whether the data is shuffled
     Why: a model that always predicts that label has a perfect loss
+    Error if: a discriminator receives the same label for real and generated samples
     """
     losses, main = _losses(case), case.progress.main
     yield from _same_label(case) if case.progress.is_adversarial else _sorted(case)

@@ -58,7 +58,6 @@ def integrated_gradients(scored: Scored, image: Tensor, first: int = _FIRST, mos
         cells,
         f"path from a zero image (score {start:.4g}) at {intervals - 1} points; completeness error {error:.2g}",
         completeness=error / abs(gap) if gap else None,
-        steps=intervals - 1,
         brief=brief,
     )
 
@@ -139,5 +138,4 @@ def occlusion(scored: Scored, image: Tensor) -> Map:
     return Map(
         cells.float(),
         f"{side}-pixel windows, then {half}-pixel windows inside the {len(chosen)} that mattered most",
-        steps=len(coarse) + len(fine) + 1,
     )
