@@ -349,7 +349,9 @@ def lay_out(
     """Return `contents` with the tensors under `key`, else of the state dict, else all tensors."""
     names = NameJoiner()
     saved, content = content, _with_states(content, names)
-    part = find_state(content, is_tensor, key, str(contents.path))
+    is_script = isinstance(saved, Opaque) and saved.name.startswith("__torch__.")  # a module of TorchScript
+    state = all_tensors(content, is_tensor, names) if is_script else content
+    part = find_state(state, is_tensor, key, str(contents.path))
     named, note, beside = part.named, part.note(), [pair for pair in part.beside if not is_tensor(pair[1])]
     if not named:  # no state dict
         named, note = all_tensors(part.content, is_tensor, names), None

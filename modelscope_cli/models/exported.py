@@ -62,6 +62,7 @@ def with_layers(program: Any, info: ModelInfo) -> LoadedModel:
     module.exported_shapes = [
         (*one.shape[:1], *(size if type(size) is int else _SIDE for size in one.shape[1:])) for one in inputs
     ]
+    module.takes_any_size = any(type(size) is not int for one in inputs for size in one.shape[1:])
     module.exported_dtypes = [None if one.is_floating_point() else dtype_name(one.dtype) for one in inputs]
     kinds = ((node, _OF_TRAINING.get(str(node.target), ())) for node in program.graph.nodes)
     module.in_train_mode = [node.name for node, at in kinds if at and all(node.args[n] for n in at)]

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import modelscope_cli as ms
@@ -432,16 +433,31 @@ def test_two_programs_are_compared_operator_by_operator(change, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_of_a_decomposed_program_and_torchscript_no_graph_is_compared(tmp_path):
+def test_where_no_graph_is_compared_the_answer_says_that_only_weights_were(tmp_path):
     module = _with(lambda parts: None)
+    module.register_buffer("offset", torch.ones(3))  # TorchScript keeps it beside the layers
     program = torch.export.export(module, (X,))
     torch.export.save(program, tmp_path / "a.pt2")
     torch.export.save(program.run_decompositions(), tmp_path / "b.pt2")
     torch.jit.trace(module, X).save(tmp_path / "c.pt")
-    for name in ("b.pt2", "c.pt"):
-        assert "The same weights, no graph was compared" in answer(
-            ms.diff(tmp_path / "a.pt2", tmp_path / name)
-        )
+    torch.save(module.state_dict(), tmp_path / "d.pt")
+    for name in ("b.pt2", "c.pt", "d.pt"):
+        text = answer(ms.diff(tmp_path / "a.pt2", tmp_path / name))
+        assert "Equal weights, and nothing else was compared: 8 same" in text
+        assert "the epsilon of norms, strides, activations" in text
+
+
+def test_images_get_the_one_size_that_an_export_takes(tmp_path):
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    torch.export.save(torch.export.export(module, (X,)), tmp_path / "fixed.pt2")
+    sides = ({2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC},)
+    any_size = torch.export.export(module, (X,), dynamic_shapes=sides)
+    torch.export.save(any_size, tmp_path / "any.pt2")
+    Image.new("RGB", (20, 30)).save(tmp_path / "x.png")
+    for name, size in (("fixed.pt2", 16), ("any.pt2", 224)):
+        record = ms.diff(module, tmp_path / name, tmp_path / "x.png")
+        assert record.is_same
+        assert record.run.input.shape == ((1, 3, size, size),)
 
 
 def test_dicts_of_weights_are_compared():

@@ -87,7 +87,7 @@ def test_of_one_layer_that_differs_the_others_carry_the_difference():
     with torch.no_grad():
         b[4].weight[5] *= -1
     message = answer(ms.diff(a, b, torch.randn(4, 3, 20, 20)))
-    assert "with the opposite sign in 6.2 % of the values, all in output channel 5: 4; " in message
+    assert "except for 6.2 % of the values, all in output channel 5: 4; " in message
     assert "with B's inputs, only 4 (relative L2 " in message
 
 

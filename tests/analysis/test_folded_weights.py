@@ -10,6 +10,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
+from modelscope_cli.report.diff.table import answer
 
 EPSILONS = (1e-5, 1e-3, 1e-6, 1e-4, 1e-2, 2e-3, 5e-3, 0.05)
 
@@ -226,6 +227,8 @@ def test_norms_that_were_never_trained_are_folded_with_any_epsilon(tmp_path, see
     assert {
         float(row.matched.rpartition("eps ")[2]) for row in record.rows if "eps" in (row.matched or "")
     } <= {eps, 1e-5 if eps == 3e-5 else eps}
+    start = f"Equal weights if the norms of A have an epsilon of {eps:g}, and nothing"
+    assert answer(record).startswith(start if eps > 3e-5 else ("Equal", "No difference"))
 
 
 def test_a_norm_multiplied_by_a_constant_is_not_another_epsilon(tmp_path):

@@ -93,7 +93,7 @@ def test_the_head_is_named_and_the_backbone_is_equal(case):
     unit = "output channels" if isinstance(other.get_submodule(head), nn.Conv2d) else "classes"
     assert found["head"] == f"{head} has 30 {unit} in A and 7 in B"
     n = sum(one.ndim > 1 and name.endswith("weight") for name, one in a.items()) - 1
-    assert found["backbone"] == f"all {n} weights are equal"
+    assert found["backbone"] == f"all {n} other weights are equal"
 
 
 def test_a_renamed_head_is_found(case):
@@ -113,9 +113,6 @@ def test_fine_tuning_and_another_start_are_told_apart(case):
     tuned = causes(a, fine_tuned(copy.deepcopy(other)))["backbone"]
     assert "close to those of A: fine-tuned from one another or the same weights" in tuned
     assert "unrelated" not in tuned
-    assert tuned.count("the norms were updated by 0 batches in A and 3 in B") == (
-        name in ("resnet", "mobilenet")
-    )
     apart = causes(a, fine_tuned(made(name, 7, 2)))["backbone"]
     assert "unrelated to those of A" in apart
     assert "close" not in apart
@@ -124,14 +121,14 @@ def test_fine_tuning_and_another_start_are_told_apart(case):
 def test_rounded_weights_are_not_called_fine_tuned(case):
     _, _, a, _ = case
     wide = {name: one.double() if one.is_floating_point() else one for name, one in a.items()}
-    assert causes(a, wide)["weights"].endswith("are the same, rounded to float32 in A")
+    assert "are the same, rounded to float32 in A" in causes(a, wide)["weights"]
     for dtype in (torch.float16, torch.bfloat16):
         b = {name: one.to(dtype) if one.is_floating_point() else one for name, one in a.items()}
         back = {name: one.to(a[name].dtype) for name, one in b.items()}
         for rounded in (b, back):
             text = f"are the same, rounded to {str(dtype)[6:]} in"
-            assert causes(a, rounded)["weights"].endswith(f"{text} B")
-            assert causes(rounded, a)["weights"].endswith(f"{text} A")
+            assert f"{text} B" in causes(a, rounded)["weights"]
+            assert f"{text} A" in causes(rounded, a)["weights"]
 
 
 @pytest.mark.parametrize(("part", "kind"), [
@@ -184,9 +181,7 @@ def test_the_tolerance_holds_for_another_dtype(dtype):
         rows, _, _ = diff_tensors(a, b, tolerance)
         assert [row.status for row in rows] == statuses
     rows, _, _ = diff_tensors(a, b, 0.01)
-    assert next(relations(rows, a, b)).message.startswith(
-        "1 of 2 weights is equal within the tolerance; 1 of"
-    )
+    assert next(relations(rows, a, b)).message.endswith("; 1 of 2 weights is equal within the tolerance")
 
 
 def convolutions():
@@ -202,11 +197,11 @@ def test_the_cause_says_how_many_weights_are_rounded():
     with torch.no_grad():
         b[0].weight.copy_(b[0].weight.bfloat16())
     (cause,) = ms.diff(a, b, noise).causes
-    expected = "2 of 3 weights are equal; 1 of 3 weights is the same, rounded to bfloat16 in B: 0"
+    expected = "1 of 3 weights is the same, rounded to bfloat16 in B: 0; 2 of 3 weights are equal"
     assert (cause.layer, cause.message) == ("0", expected)
     b[3].weight.data = b[3].weight.data.bfloat16().float()
     (cause,) = ms.diff(a, b, noise).causes
-    assert cause.message == "1 of 3 weights is equal; 2 of 3 weights are the same, rounded to bfloat16 in B"
+    assert cause.message == "2 of 3 weights are the same, rounded to bfloat16 in B; 1 of 3 weights is equal"
     b.bfloat16().float()
     (cause,) = ms.diff(a, b, noise).causes
     assert (cause.layer, cause.message) == (None, "all 3 weights are the same, rounded to bfloat16 in B")
@@ -218,7 +213,7 @@ def test_tensors_of_one_layer_are_one_cause():
         for one in (b[1].weight, b[1].bias, b[1].running_mean):
             one.add_(0.25)
     (cause,) = ms.diff(a.eval(), b.eval(), torch.randn(2, 3, 12, 12)).causes
-    assert (cause.layer, cause.message) == ("1", "all 3 weights are equal; 3 other tensors changed: 1")
+    assert (cause.layer, cause.message) == ("1", "3 tensors changed: 1; all 3 weights are equal")
 
 
 def renamed_as_exported(state):
@@ -229,30 +224,28 @@ def test_tensors_without_layers_are_named():
     torch.manual_seed(0)
     a = renamed_as_exported({n: torch.randn(8, 4, 3, 3) for n in range(5)})
     text = causes(a, a | {"onnx::Conv_3": a["onnx::Conv_3"].abs()})["weights"]
-    assert text.startswith("4 of 5 weights are equal; 1 of 5 weights is ")
-    assert text.endswith(" of the values: onnx::Conv_3")
+    assert text.startswith("1 of 5 weights is ")
+    assert text.endswith(" of the values: onnx::Conv_3; 4 of 5 weights are equal")
     biased = a | {"onnx::Add_9": torch.zeros(8)}
     text = causes(biased, biased | {"onnx::Add_9": torch.ones(8)})["weights"]
-    assert text == "all 5 weights are equal; 1 other tensor changed: onnx::Add_9 in 8 of 8 values, by up to 1"
+    assert text == "onnx::Add_9 changed in 8 of 8 values, by up to 1; all 5 weights are equal"
 
 
 def test_a_weight_that_only_one_side_has_is_not_called_equal():
     torch.manual_seed(0)
     a = {f"{n}.weight": torch.randn(8, 4, 3, 3) for n in range(5)}
     b = {name: one for name, one in a.items() if name != "2.weight"}
-    assert causes(a, b)["weights"] == "4 of 5 weights are equal; 1 only in A: 2.weight"
+    assert causes(a, b)["weights"] == "1 only in A: 2.weight; 4 of 5 weights are equal"
     b["onnx::Conv_7"] = a["2.weight"].flip(3)
     assert causes(a, b)["weights"] == (
-        "4 of 5 weights are equal; 1 only in A: 2.weight; 1 only in B: onnx::Conv_7"
+        "1 only in A: 2.weight; 1 only in B: onnx::Conv_7; 4 of 5 weights are equal"
     )
 
 
 def test_only_running_statistics_moved():
     a = resnet18(num_classes=4).state_dict()
     b = {name: one + name.endswith("running_mean") for name, one in a.items()}
-    assert causes(a, b)["weights"] == (
-        "all 21 weights are equal; 20 other tensors changed: bn1 to layer4.1.bn2"
-    )
+    assert causes(a, b)["weights"] == ("20 tensors changed: bn1 to layer4.1.bn2; all 21 weights are equal")
 
 
 def test_layers_that_were_not_loaded_are_named():
@@ -260,10 +253,8 @@ def test_layers_that_were_not_loaded_are_named():
     late = {name for name in a if name.startswith("layer4") and a[name].ndim > 1}
     b = {name: torch.randn_like(one) if name in late else one for name, one in a.items()}
     text = causes(a, b)["weights"]
-    assert text.startswith(
-        "16 of 21 weights are equal; 5 of 21 weights are unrelated to those of A (cosine at most"
-    )
-    assert text.endswith("): layer4.0.conv1 to layer4.1.conv2")
+    assert text.startswith("5 of 21 weights are unrelated to those of A (cosine at most")
+    assert text.endswith("): layer4.0.conv1 to layer4.1.conv2; 16 of 21 weights are equal")
 
 
 def test_other_inputs_and_other_architectures():
@@ -292,7 +283,7 @@ def test_a_multiple_is_not_called_fine_tuned():
     found = causes(a, a | {"layer1.0.conv1.weight": -3 * a["layer1.0.conv1.weight"]})
     assert found["scaled"] == "layer1.0.conv1.weight: B has the values of A times -3"
     scaled = "the same as in A up to a factor"
-    assert found["weights"] == f"20 of 21 weights are equal; 1 of 21 weights is {scaled}"
+    assert found["weights"] == f"1 of 21 weights is {scaled}; 20 of 21 weights are equal"
 
 
 def test_codes_are_not_compared():
@@ -302,7 +293,7 @@ def test_codes_are_not_compared():
     missing = a | codes
     for sides in ((a, missing), (missing, a), (a, a | {"1.weight": codes["1.weight"][:, ::2]})):
         text = causes(*sides)["weights"]
-        assert "1 of 2 weights is equal; " in text
+        assert text.endswith("; 1 of 2 weights is equal")
         assert "1 of 2 weights is not compared: int8 codes, whose scale is not known: 1" in text
 
 

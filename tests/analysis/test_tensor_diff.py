@@ -12,6 +12,7 @@ import modelscope_cli as ms
 from modelscope_cli.analysis.comparison.compare import diff_tensors
 from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distance
 from modelscope_cli.records.diff import Renaming, count_up, first_divergence
+from modelscope_cli.report.diff.table import answer
 
 FLOATS = st.floats(-1e6, 1e6, width=32)
 PAIRS = hnp.array_shapes(max_dims=3, max_side=6).flatmap(
@@ -131,6 +132,27 @@ def test_prefixes_are_found(prefix, b_prefix):
     assert renamings == (Renaming(prefix, b_prefix, 3),)
     assert [row.status for row in rows] == ["renamed", "renamed", "changed"]
     assert [row.b_name for row in rows] == list(b)
+
+
+def test_channels_that_were_removed_are_told_below_a_wrapper_too():
+    a = {
+        "0.weight": torch.randn(8, 3, 3, 3),
+        "1.weight": torch.randn(6, 8, 3, 3),
+        "2.weight": torch.randn(2, 6),
+    }
+    kept = [0, 2, 5]
+    b = a | {"0.weight": a["0.weight"][kept], "1.weight": a["1.weight"][:, kept]}
+    wrapped = {f"module.{name}": tensor for name, tensor in b.items()}
+    fewer = "Different: 0 has 8 output channels in A and 3 in B"
+    cut = "; the values of B are a subset of those of A"
+    assert answer(ms.diff(a, b)) == f"{fewer}{cut}; the other weight is equal"
+    assert answer(ms.diff(a, wrapped)).endswith("; the names in B begin with 'module.' (from DataParallel)")
+    assert answer(ms.diff(a, wrapped)).startswith(f"{fewer}{cut}; ")
+    assert "0 has 3 output channels in A and 8 in B; the values of A are a subset" in answer(ms.diff(b, a))
+    assert cut not in answer(ms.diff(a, {name: one + 0.1 for name, one in b.items()}))
+    other_input = answer(ms.diff(a, a | {"0.weight": torch.randn(8, 1, 3, 3)}))
+    assert "0.weight is 8x3x3x3 in A and 8x1x3x3 in B" in other_input
+    assert "output channels" not in other_input
 
 
 def test_two_parts_under_two_prefixes():

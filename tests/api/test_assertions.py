@@ -35,8 +35,8 @@ def test_not_the_same_says_where_they_part_and_how_far():
     assert lines[0].startswith("TinyResNet against TinyResNet on 1 image: ")
     assert f"{record.totals.changed} changed" in lines[0]
     assert lines[1].startswith("scaled: block3.conv1.weight: B has the values of A times 3000")
-    assert lines[2].startswith("weights: 9 of 10 weights are equal; ")
-    assert lines[2].endswith("1 other tensor changed: bn.bias in 12 of 16 values, by up to 30.1")
+    assert lines[2].startswith("weights: 1 of 10 weights is ")
+    assert lines[2].endswith("; bn.bias changed in 12 of 16 values, by up to 30.1; 9 of 10 weights are equal")
     assert lines[3].startswith("first divergence: bn, relative L2 ")
     assert lines[4].startswith("  bn, relative L2 ")
     assert lines[-2] == f"  and {record.totals.changed - 10} more"

@@ -31,6 +31,7 @@ from modelscope_cli.analysis.subject import by_image, first_of, open_for, tell_o
 from modelscope_cli.analysis.weights.weights import select_names
 from modelscope_cli.errors import CannotRunError, refuse_failed_device
 from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.inputs.model_config import natural_shapes
 from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.onnx_net import OnnxNet
@@ -90,7 +91,16 @@ def _without(tensors: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, T
 
 
 def _best_prefixes(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> tuple[str, str] | None:
-    """Return the pair of prefixes by which most tensors of equal shape differ, None if less than half do."""
+    """Return the pair of prefixes by which most tensors of equal shape differ, None if less than half do.
+
+    One that all names of a side have, as of a wrapper, is taken whatever the shapes.
+    """
+    starts = (os.path.commonprefix([*names]) for names in (a, b))  # noqa: RUF071 -- of names, not of paths
+    prefix, b_prefix = (one[: one.rfind(".") + 1] for one in starts)
+    alike = {x.removeprefix(prefix) for x in a} & {x.removeprefix(b_prefix) for x in b}
+    is_wrapped = prefix != b_prefix and (prefix.endswith(b_prefix) or b_prefix.endswith(prefix))
+    if alike and is_wrapped and 2 * len(alike) >= min(len(a), len(b)):
+        return prefix, b_prefix
     groups: dict[Any, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for side, tensors in enumerate((a, b)):
         for name, tensor in tensors.items():
@@ -214,7 +224,7 @@ class ModelComparison:
             refuse_given(options, f"needs layers, and B ('{loaded[1].info.name}') is run as a whole", "")
         # Each side converts the input
         plain = replace(loaded[0], device=torch.device("cpu"), dtype=torch.float32)
-        inputs = open_for(_as_b_takes(python_inputs, loaded[1]), plain, self.progress)
+        inputs = open_for(_as_b_takes(python_inputs, *loaded, self.progress), plain, self.progress)
         side_a = Side("A", loaded[0], is_training=modes[0] == "train", seed=self.seeds[0])
         side_b = Side("B", loaded[1], is_training=modes[1] == "train", seed=self.seeds[1], program=program)
         first = first_of(inputs, loaded[0]).args
@@ -327,17 +337,24 @@ def _with_rounding(
     return replace(diff, rows=rows, examined=examined), values
 
 
-def _as_b_takes(python_inputs: PythonInputs, b: LoadedModel) -> PythonInputs:
-    """Return noise in the shape that an exported program states, where none was asked for."""
-    request, shapes = python_inputs.request, list(getattr(b.module, "exported_shapes", ()))
-    is_set = not python_inputs.is_noise or python_inputs.named is not None or bool(request.shapes)
+def _as_b_takes(given: PythonInputs, a: LoadedModel, b: LoadedModel, progress: Progress) -> PythonInputs:
+    """Return the input in the shape that an exported program states: noise, where none was asked for, or images."""
+    request, shapes = given.request, list(getattr(b.module, "exported_shapes", ()))
+    is_fixed = bool(shapes) and not b.module.takes_any_size
     if isinstance(b.module, OnnxNet) and b.module.input_shape is not None:
         shapes = [((b.module.model.inputs[0].shape or (None,))[0], *b.module.input_shape)]
-    if is_set or len(shapes) != 1:
-        return python_inputs
+        is_fixed = True
+    if len(shapes) != 1 or given.named is not None or request.shapes or given.is_of_tensors:
+        return given
     batch, *shape = shapes[0]
-    sizes = (batch if isinstance(batch, int) else request.batch or 1, *shape)
-    return replace(python_inputs, request=replace(request, shapes=(",".join(map(str, sizes)),)))
+    if given.is_noise:
+        sizes = (batch if isinstance(batch, int) else request.batch or 1, *shape)
+        return replace(given, request=replace(request, shapes=(",".join(map(str, sizes)),)))
+    size = tuple(shape[-2:])
+    if request.size or not is_fixed or size == natural_shapes(a.family, a.transforms, a.module, 1)[0][-2:]:
+        return given
+    progress.note(f"size: {size[0]} x {size[1]}, the only one that '{b.info.name}' takes")
+    return replace(given, request=replace(request, size=",".join(map(str, size))))
 
 
 def _refuse_outputs(row: LayerDifference, b: LoadedModel, files: Sequence[str]) -> NoReturn:

@@ -50,9 +50,8 @@ def find_moved(
     causes = [_exchanged(sources, names, a)] if sources else []
     for (kind, what, undo), group in found.items():
         line = f"b |= {{k: {undo} for k in {[names[x] for x in group]} for v in [b[k]]}}{_RESTORES}"
-        is_known = bool(undo) and ("a[k]" not in undo or all(x == names[x] for x in group))
         message = f"{some(group, 2)}: B has the values of A {what}"
-        causes.append(Cause(kind, layer_of(group[0]), message, line * is_known))
+        causes.append(Cause(kind, layer_of(group[0]), message, line * bool(undo)))
     related = {name: RELATIONS[kind] for (kind, *_), group in found.items() for name in group}
     return causes, related | dict.fromkeys(sources, RELATIONS["exchanged"])
 
@@ -123,13 +122,9 @@ def _reordered(a: Tensor, b: Tensor) -> tuple[str, str, str] | None:
         if 2 * len(places) > len(x) and -1 not in order:  # signs or levels are the same by chance
             part = "rows" if axis == 0 else "columns" if a.ndim == 2 else f"parts along axis {axis}"
             what, at = f"with the {part} in a different order", ":, " * axis
-            if len(order) <= _MOST:
-                colours = ", as of RGB and BGR" * (order == [2, 1, 0] and axis == 1)
-                back = sorted(range(len(x)), key=order.__getitem__)
-                return "reordered", f"{what}, {order}{colours}", f"v[{at}{back}]"
-            turn = f".transpose(0, {axis})" * (axis > 0)
-            rows = f"x.index(row) for x in [v{turn}.tolist()] for row in a[k].to(v.dtype){turn}.tolist()"
-            return "reordered", what, f"v[{at}[{rows}]]"
+            colours = ", as of RGB and BGR" * (order == [2, 1, 0] and axis == 1)
+            back, is_short = sorted(range(len(x)), key=order.__getitem__), len(order) <= _MOST
+            return "reordered", what + f", {order}{colours}" * is_short, f"v[{at}{back}]" * is_short
     return None
 
 
@@ -139,7 +134,7 @@ def _scaled(a: Tensor, b: Tensor) -> tuple[str, str, str] | None:
         return None
     low, high = factors.min().item(), factors.max().item()
     if len(factors) == 1:
-        return ("scaled", f"times {low:.4g}", f"v / {low:.9g}") if f"{low:.4g}" != "1" else None
+        return ("scaled", f"times {low:.4g}", f"v / {low:.7g}") if f"{low:.4g}" != "1" else None
     each = f"times a factor for each row, {low:.3g} to {high:.3g}"
     return ("scaled", each, "") if (f"{low:.3g}", f"{high:.3g}") != ("1", "1") else None
 

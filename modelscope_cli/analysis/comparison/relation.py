@@ -3,7 +3,7 @@
 import math
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 import torch
@@ -18,15 +18,15 @@ from modelscope_cli.records.naming import counted, dtype_name, layer_of, some
 # Weights trained from two starts have a cosine about 0, and after fine-tuning mostly one above 0.5.
 _RELATED = 0.3
 _WITHIN = "equal within the tolerance"
+_FOLDED = "as in A with a norm folded in"
 _NOT_FINITE = "not compared, because of NaN or infinity"
 _CLOSE = "close to those of A: fine-tuned from one another or the same weights (cosine at least {low:.4g})"
 _UNRELATED = "unrelated to those of A (cosine at most {high:.4g})"
 # Of weights that are A's but for some values: what became of these
 _ZEROED = "the same as in A with {share} of the values set to zero"
-_TURNED = "the same as in A with the opposite sign in {share} of the values"
 _PARTLY = "the same as in A except for {share} of the values"
 _THE_SAME_ROUNDED = "the same, rounded to"
-_NAMED = "not compared", _CLOSE, _UNRELATED, _ZEROED, _TURNED, _PARTLY
+_NAMED = "not compared", _CLOSE, _UNRELATED, _ZEROED, _PARTLY
 _FLOATS = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float32)
 _NAMES = ("float16", "bfloat16", "float8 (e4m3)", "float8 (e5m2)", "float32")
 _N_AT_A_GLANCE = 512  # values that tell most weights that are not rounded
@@ -52,7 +52,11 @@ def relations(
     ends = [row.shape or row.b_shape or () for row in (*removed[-1:], *added[-1:])]
     is_resized = bool(removed and added) and ends[0][1:] == ends[1][1:] and ends[0] != ends[1]
     is_other = max(len(removed), len(added)) > len(paired)
-    if is_other or len(others) > 1:  # a wider layer gives the next one more input channels
+    widths = {(row.shape[0], row.b_shape[0]) for row in reshaped if row.shape and row.b_shape}
+    narrowed = any(_is_carried(row, widths) for row in others)
+    if narrowed and not is_other:
+        yield _channels(reshaped, a, b)
+    elif is_other or len(others) > 1:
         message = f"of the weights, {len(paired)} are in both, {len(reshaped)} of them with another shape; "
         message += f"{len(removed)} only in A, {len(added)} only in B"
         yield Cause("architecture", None, message, "with images, diff compares their outputs")
@@ -64,7 +68,7 @@ def relations(
         heads = [removed.pop(), added.pop()]
         yield _head(f"{_outputs(*heads)}, where it is {layer_of(heads[1].name)}", *heads)
     positions = [row for row in rows if row.status == "reshaped" and "pos" in row.name]
-    for row in (*others, *positions) if not is_other and len(others) < 2 else ():
+    for row in (*others, *positions) if not (is_other or narrowed or len(others) > 1) else ():
         sizes = ["x".join(map(str, shape)) for shape in (row.shape or (), row.b_shape or ())]
         what = f"a different {'number of input channels' if row in others else 'size of images or patches'}"
         yield Cause("input", layer_of(row.name), f"{row.name} is {sizes[0]} in A and {sizes[1]} in B", what)
@@ -75,8 +79,8 @@ def relations(
             for some_rows in (rest, rows)
         ]
         layer = next((one.pop() for one in layers if len(one) == 1), None)
-        kind, text = "backbone" if heads else "weights", _kinship(rest, alone, rows, places, rounded, a, b)
-        yield Cause(kind, layer, text, "")
+        text = _kinship(rest, alone, rows, places, rounded, a, b, "other weight" if reshaped else "weight")
+        yield Cause("backbone" if heads else "weights", layer, text, "")
     status = {row.name: row.status if row.name not in rounded else "rounded" for row in rows}
     moved = [row for row in rows if row.name.endswith(".running_var") and status[row.name] == "changed"]
     if frozen := [row for row in moved if status.get(f"{layer_of(row.name)}.weight") == "same"]:
@@ -114,6 +118,24 @@ def _head(message: str, *rows: TensorDifference) -> Cause:
     return Cause("head", layer_of(rows[0].name), message, f"{options} compares the rest")
 
 
+def _is_carried(row: TensorDifference, widths: Set[tuple[int, int]]) -> bool:
+    """Tell whether a weight has other input channels because a layer before it has other output channels."""
+    n, n_theirs = (row.shape or ())[1], (row.b_shape or ())[1]
+    return n != n_theirs and any(n * after == n_theirs * before for before, after in widths)
+
+
+def _channels(
+    reshaped: Sequence[TensorDifference], a: Mapping[str, Tensor], b: Mapping[str, Tensor]
+) -> Cause:
+    """Return which layers have other numbers of channels, and whether one side has all values of the other."""
+    texts = [_outputs(row, row) for row in reshaped if (row.shape or ())[0] != (row.b_shape or ())[0]]
+    pairs = [(a[row.name], b[row.b_name or row.name]) for row in reshaped]
+    is_part = [all(bool(torch.isin(one[n], one[1 - n]).all()) for one in pairs) for n in (0, 1)]
+    small, large = "BA" if is_part[1] else "AB"
+    subset = f"; the values of {small} are a subset of those of {large}" * any(is_part)
+    return Cause("architecture", None, some(texts, 3) + subset, "with images, diff compares their outputs")
+
+
 def _outputs(ours: TensorDifference, theirs: TensorDifference) -> str:
     (n, *rest), (n_theirs, *_) = ours.shape or (0,), theirs.b_shape or (0,)
     unit = "classes" if len(rest) == 1 else "output channels"
@@ -128,12 +150,13 @@ def _kinship(
     rounded: Mapping[str, str],
     a: Mapping[str, Tensor],
     b: Mapping[str, Tensor],
+    noun: str,
 ) -> str:
-    """Return how many weights are equal, of one start, unrelated, and only in A or B."""
+    """Return how many weights are of one start, unrelated, only in A or B, and equal; what changed comes first."""
     names, n = {row.name for row in weights}, len(weights) + max(map(len, alone), default=0)
     names |= {*places, *rounded}
     rest = [row for row in rows if row.status in ("changed", "retyped") and row.name not in names]
-    kinds = ("equal", _WITHIN, *RELATIONS.values(), _CLOSE, _UNRELATED)
+    kinds = (*RELATIONS.values(), _CLOSE, _UNRELATED)
     groups: dict[str, list[TensorDifference]] = {kind: [] for kind in kinds}
     for row in weights:
         relation = rounded.get(row.name) or places.get(row.name) or _relation(row)
@@ -142,25 +165,30 @@ def _kinship(
             groups.setdefault(found or relation, []).append(replace(row, differing=n_changed))
         else:
             groups.setdefault(relation, []).append(row)
-    text = "; ".join(_counted(group, n, relation) for relation, group in groups.items() if group)
+    equal = [
+        _counted(groups.pop(kind), n, kind, noun) for kind in ("equal", _WITHIN, _FOLDED) if kind in groups
+    ]
+    texts = [_counted(group, n, relation, noun) for relation, group in groups.items() if group]
     for side, only in zip("AB", alone, strict=False):
-        text += f"; {len(only)} only in {side}: {some(row.name for row in only)}" if only else ""
-    counters = [(int(a[x]), int(b[x])) for x in a if x.endswith("num_batches_tracked") and x in b]
-    n_batches = max(counters, default=(0, 0))
-    if groups[_CLOSE] and any(n_batches):
-        text += "; the norms were updated by {:,} batches in A and {:,} in B".format(*n_batches)
+        texts += [f"{len(only)} only in {side}: {some(row.name for row in only)}"] * bool(only)
     if len(groups[_CLOSE]) > 1:
         most = sorted(groups[_CLOSE], key=lambda row: -(row.rel_l2 or 0.0))[:3]
-        text += f"; most {', '.join(f'{row.name} (relative L2 {row.rel_l2:.2g})' for row in most)}"
+        texts.append(f"most {', '.join(f'{row.name} (relative L2 {row.rel_l2:.2g})' for row in most)}")
     if not (groups[_CLOSE] or groups[_UNRELATED]):
         for relation in dict.fromkeys(one for one in rounded.values() if one not in groups):
             named = [name for name, one in rounded.items() if one == relation]
             also = f"{'is' if len(named) == 1 else 'are'} {relation}: {some(named, 2)}"
-            text += f"; {counted(len(named), 'other tensor')} {also}"
+            texts.append(f"{counted(len(named), 'other tensor' if texts else 'tensor')} {also}")
         one = rest[0] if len(rest) == 1 and rest[0].max_abs is not None else None
-        of_one = one and f"{one.name} in {one.differing} of {one.numel} values, by up to {one.max_abs:.3g}"
-        text += f"; {counted(len(rest), 'other tensor')} changed: {of_one or _span(rest)}" if rest else ""
-    return text
+        if one:
+            texts.append(
+                f"{one.name} changed in {one.differing} of {one.numel} values, by up to {one.max_abs:.3g}"
+            )
+        elif rest:
+            texts.append(
+                f"{counted(len(rest), 'other tensor' if texts else 'tensor')} changed: {_span(rest)}"
+            )
+    return "; ".join((*texts, *equal))
 
 
 def _partly(row: TensorDifference, a: Tensor, b: Tensor) -> tuple[str | None, int]:
@@ -179,7 +207,7 @@ def _partly(row: TensorDifference, a: Tensor, b: Tensor) -> tuple[str | None, in
         return _ZEROED + ", as of pruning" * (not (a[b != 0].abs() < a[differ].abs().amax()).any()), n_changed
     if 2 * (row.differing or 0) > (row.numel or 0):
         return None, n_changed
-    return (_TURNED if torch.equal(a[differ], -b[differ]) else _PARTLY) + where, n_changed
+    return _PARTLY + where, n_changed
 
 
 def roundings_of(
@@ -233,16 +261,17 @@ def _relation(row: TensorDifference) -> str:
     cosine = row.cosine or 0.0
     chance = 3 * math.prod(row.shape or ()) ** -0.5  # three standard deviations
     if row.status not in ("changed", "retyped"):
-        folded = "as in A with a norm folded in" * bool(row.matched)
-        return folded or (_WITHIN if row.differing else "equal")
+        return _FOLDED if row.matched else _WITHIN if row.differing else "equal"
     if row.nonfinite or row.problem:
         return f"not compared: {row.problem}" if row.problem else _NOT_FINITE
     return _CLOSE if cosine > max(_RELATED, chance) else _UNRELATED
 
 
-def _counted(group: Sequence[TensorDifference], n: int, relation: str) -> str:
+def _counted(group: Sequence[TensorDifference], n: int, relation: str, noun: str) -> str:
     cosines = [row.cosine or 0.0 for row in group]
-    which = f"all {n} weights" if len(group) == n > 1 else f"{len(group)} of {counted(n, 'weight')}"
+    which = f"{len(group)} of {counted(n, noun)}"
+    if len(group) == n:
+        which = f"all {n} {noun}s" if n > 1 else f"the {noun}"
     is_exception = 2 * len(group) < n and relation.startswith(_THE_SAME_ROUNDED)
     is_named = len(group) < n and (is_exception or relation.startswith(_NAMED))
     share = sum(row.differing or 0 for row in group) / max(sum(row.numel or 0 for row in group), 1)

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
-from statistics import median
 from typing import Any
 
 from modelscope_cli.records.diff import (
@@ -14,6 +13,7 @@ from modelscope_cli.records.diff import (
     DiffSide,
     FigureDifference,
     LayerDifference,
+    Renaming,
     TensorDifference,
 )
 from modelscope_cli.records.naming import counted, some
@@ -23,6 +23,7 @@ from modelscope_cli.report.sheet import MOST_ROWS, Column, Sheet, field_columns
 _ALIKE = ("same", "not tested", "folded")  # rows that show no difference
 _OUTCOMES = ("verdict", "loss", "evaluation")  # settings of two trainings that are what became of them
 _OF_INPUTS = ("axis_order", "channel_order", "input_range", "preprocessing")  # causes ahead of all layers
+_WRAPPERS = {"module.": "DataParallel", "_orig_mod.": "torch.compile"}
 _CLASSES = 10  # listed, of which B is right more or less often than A
 _CHANCE = 0.05  # p-value of the difference of two accuracies, above which it may be chance
 
@@ -82,14 +83,14 @@ def answer(record: DiffRecord) -> str:
     ending = [_own(record), predictions * (record.labels_changed is not None)]
     if record.is_same:
         return "; ".join(filter(None, (*_alike(record), *ending)))
+    names = [_renamed(one) for one in record.renamings]
     is_renamed = record.tensors is not None and totals.renamed + totals.same == len(record.rows)
     if is_renamed and not record.causes:
-        names = (f"'{one.prefix}' in A is '{one.b_prefix}' in B" for one in record.renamings)
         return "; ".join((f"The same values under different names: {_totals(record)}", *names))
     causes = [cause.message for cause in record.causes[: 1 if record.layers is not None else 2]]
     is_told = ending[0] or (causes and record.layers is None)
     where = [": ".join(fact) for fact in _worst(record) if not fact[1].startswith("none") and not is_told]
-    return "Different: " + ("; ".join(filter(None, (*causes, *where, *ending))) or _totals(record))
+    return "Different: " + ("; ".join(filter(None, (*causes, *where, *names, *ending))) or _totals(record))
 
 
 def _alike(record: DiffRecord) -> Iterator[str]:
@@ -101,17 +102,38 @@ def _alike(record: DiffRecord) -> Iterator[str]:
     is_program = any(
         x.name.lower().endswith((".onnx", ".pt2")) or x.class_name == "TorchScript" for x in models
     )
-    what = f" and {record.operators} operators" if record.operators else ", no graph was compared"
-    same = f"The same weights{what}" if is_program and record.tensors else "No difference"
+    same, other = "No difference", "only weights were compared, not what a model computes with them"
+    condition = f" if the norms of A have an epsilon of {eps}" if (eps := _unusual_epsilon(record)) else ""
+    if record.operators:
+        same = f"The same weights and {record.operators} operators"
+        other = other.replace("weights", "weights and operators")
+    elif record.tensors and (is_program or condition):
+        same = f"Equal weights{condition}, and nothing else was compared"
+        epsilon = "the epsilon of norms, " * (not record.totals.folded)
+        other = f"{epsilon}strides, activations and the order of the layers may differ"
     lead = f"{same}: {'only the output was compared' if record.sizes else _totals(record)}, {how}"
     if record.rounded is not None and differing:
         lead = f"No difference beyond the rounding of {record.rounded} ({record.tolerance:.2g})"
     most = [_describe(max(differing, key=lambda row: row.rel_l2 or 0.0))] if differing else []
     yield ", at most ".join([lead, *most])
     yield from (cause.message for cause in record.causes[:1])
-    if record.tensors is not None:
-        were = "weights and operators" if record.operators else "weights"
-        yield f"only {were} were compared, not what a model computes with them"
+    yield from [other] * (record.tensors is not None)
+
+
+def _unusual_epsilon(record: DiffRecord) -> str:
+    """Return with which epsilon B has norms of A folded in; empty for torch's default, or without any."""
+    folds = [row.matched for row in record.tensors or () if "folded in," in (row.matched or "")]
+    eps = dict.fromkeys(text.rpartition("eps ")[2] for text in folds if text)
+    return " or ".join(eps) if [*eps] not in ([], ["1e-05"]) else ""
+
+
+def _renamed(one: Renaming) -> str:
+    """Return how names differ by their beginning."""
+    side, prefix = ("B", one.b_prefix) if not one.prefix else ("A", one.prefix)
+    if one.prefix and one.b_prefix:
+        return f"'{one.prefix}' in A is '{one.b_prefix}' in B"
+    wrappers = [by for word, by in _WRAPPERS.items() if f".{word}" in f".{prefix}"]
+    return f"the names in {side} begin with '{prefix}'" + f" (from {' and '.join(wrappers)})" * bool(wrappers)
 
 
 def _own(record: DiffRecord) -> str:
@@ -254,14 +276,9 @@ def _facts(record: DiffRecord, *, show_all: bool = False) -> tuple[tuple[str, st
     if folds := [row for row in record.tensors or () if "folded in," in (row.matched or "")]:
         n = len({row.matched for row in folds})
         text = f"B has {counted(n, 'norm')} of A folded into the convolutions before"
-        eps = dict.fromkeys((row.matched or "").rpartition("eps ")[2] for row in folds)
-        if [*eps] != ["1e-05"]:
-            text += (
-                f", with an epsilon of {' or '.join(eps)} (that of A was not read; torch's default is 1e-05)"
-            )
+        if unusual := _unusual_epsilon(record):
+            text += f", with an epsilon of {unusual} (that of A was not read; torch's default is 1e-05)"
         facts.append(("folded", f"{text}: A is folded the same way, and compared within {FOLDING:g}"))
-    if zeros := [row.name for row in record.tensors or () if (row.matched or "").startswith("all zeros")]:
-        facts.append(("zero biases", f"all zero, and the other side lacks them: {some(zeros, 3)}"))
     if record.matched_by is not None:
         facts.append(("layers by", record.matched_by))
     facts += _worst(record)
@@ -280,7 +297,9 @@ def _facts(record: DiffRecord, *, show_all: bool = False) -> tuple[tuple[str, st
     facts += [("more", more)] * (record.figures is not None and n_hidden > 0)
     for renaming in record.renamings:
         where = counted(renaming.tensors, "tensor")
-        facts.append(("prefix", f"'{renaming.prefix}' in A is '{renaming.b_prefix}' in B, in {where}"))
+        line = f"b = {{k.removeprefix({renaming.b_prefix!r}): v for k, v in b.items()}}"
+        undo = f": {line}   gives them the names in A, in Python" * (not renaming.prefix)
+        facts.append(("prefix", f"'{renaming.prefix}' in A is '{renaming.b_prefix}' in B, in {where}{undo}"))
     renamed = [row for row in record.tensors or () if row.status == "renamed" and not row.differing]
     if len(renamed) > sum(one.tensors for one in record.renamings):
         text = f"{counted(len(renamed), 'tensor')} equal under a different name, such as {renamed[0].name}"
@@ -361,13 +380,7 @@ def _worst(record: DiffRecord) -> list[tuple[str, str]]:
     changed = [row for row in record.rows if row.rel_l2 and row.status != "same" and row.shape != ()]
     if changed and record.layers is None:
         finite = [row for row in changed if row.rel_l2 != math.inf]
-        text = _describe(max(finite or changed, key=lambda row: row.rel_l2 or 0))
-        if finite and (n := len(changed) - len(finite)):
-            text += f"; {counted(n, 'row')} with infinite relative L2, as A is zero there"
-        if len(finite) > 2 and record.figures is None:
-            middle = median(row.rel_l2 or 0.0 for row in finite)
-            text += f"; median of all {len(finite)} changed: {numbers.number(middle)}"
-        facts.append(("most changed", text))
+        facts.append(("most changed", _describe(max(finite or changed, key=lambda row: row.rel_l2 or 0))))
     return facts
 
 
