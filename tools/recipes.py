@@ -188,11 +188,10 @@ RECIPES: dict[str, Additions] = {
             '    "kinds": ("modelscope_cli.records.kinds", "KindsRecord"),\n',
         ),
         ("__init__.py", '    "list_models": "', '    "kinds": "modelscope_cli.analysis.kinds",\n'),
-        ("__init__.py", '    "list_models",\n', '    "kinds",\n'),
         (
             "__init__.py",
-            "    from modelscope_cli.analysis.load import load\n",
-            "    from modelscope_cli.analysis.kinds import kinds\n",
+            "    from modelscope_cli.analysis.load import load as load\n",
+            "    from modelscope_cli.analysis.kinds import kinds as kinds\n",
         ),
         (
             "report/kinds/__init__.py",
