@@ -25,16 +25,20 @@ from modelscope_cli.analysis.comparison.predictions import Predictions
 from modelscope_cli.analysis.comparison.programs import LayersInOrder, program_of
 from modelscope_cli.analysis.comparison.relation import relations, roundings_of
 from modelscope_cli.analysis.comparison.request import HALF, Patterns, Source, choose_tolerance, refuse_given
-from modelscope_cli.analysis.comparison.sides import describe, is_quantised, load_both, open_weights
+from modelscope_cli.analysis.comparison.sides import (
+    as_b_takes,
+    describe,
+    is_quantised,
+    load_both,
+    open_weights,
+)
 from modelscope_cli.analysis.comparison.variants import apart
 from modelscope_cli.analysis.subject import by_image, first_of, open_for, tell_of_images
 from modelscope_cli.analysis.weights.weights import select_names
 from modelscope_cli.errors import CannotRunError, refuse_failed_device
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.inputs.model_config import natural_shapes
 from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.loaded import LoadedModel
-from modelscope_cli.models.onnx_net import OnnxNet
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import (
     FOLDING,
@@ -224,7 +228,7 @@ class ModelComparison:
             refuse_given(options, f"needs layers, and B ('{loaded[1].info.name}') is run as a whole", "")
         # Each side converts the input
         plain = replace(loaded[0], device=torch.device("cpu"), dtype=torch.float32)
-        inputs = open_for(_as_b_takes(python_inputs, *loaded, self.progress), plain, self.progress)
+        inputs = open_for(as_b_takes(python_inputs, *loaded, self.progress), plain, self.progress)
         side_a = Side("A", loaded[0], is_training=modes[0] == "train", seed=self.seeds[0])
         side_b = Side("B", loaded[1], is_training=modes[1] == "train", seed=self.seeds[1], program=program)
         first = first_of(inputs, loaded[0]).args
@@ -335,26 +339,6 @@ def _with_rounding(
 
     rows, examined = (tuple(map(judged, some)) for some in (diff.rows, diff.examined))
     return replace(diff, rows=rows, examined=examined), values
-
-
-def _as_b_takes(given: PythonInputs, a: LoadedModel, b: LoadedModel, progress: Progress) -> PythonInputs:
-    """Return the input in the shape that an exported program states: noise, where none was asked for, or images."""
-    request, shapes = given.request, list(getattr(b.module, "exported_shapes", ()))
-    is_fixed = bool(shapes) and not b.module.takes_any_size
-    if isinstance(b.module, OnnxNet) and b.module.input_shape is not None:
-        shapes = [((b.module.model.inputs[0].shape or (None,))[0], *b.module.input_shape)]
-        is_fixed = True
-    if len(shapes) != 1 or given.named is not None or request.shapes or given.is_of_tensors:
-        return given
-    batch, *shape = shapes[0]
-    if given.is_noise:
-        sizes = (batch if isinstance(batch, int) else request.batch or 1, *shape)
-        return replace(given, request=replace(request, shapes=(",".join(map(str, sizes)),)))
-    size = tuple(shape[-2:])
-    if request.size or not is_fixed or size == natural_shapes(a.family, a.transforms, a.module, 1)[0][-2:]:
-        return given
-    progress.note(f"size: {size[0]} x {size[1]}, the only one that '{b.info.name}' takes")
-    return replace(given, request=replace(request, size=",".join(map(str, size))))
 
 
 def _refuse_outputs(row: LayerDifference, b: LoadedModel, files: Sequence[str]) -> NoReturn:

@@ -22,6 +22,8 @@ from modelscope_cli.devices import resolve_device
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import refuse_layouts
 from modelscope_cli.hooks.torch_private import is_compiled
+from modelscope_cli.inputs.model_config import natural_shapes
+from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.architecture import Architecture, copied
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.exported import load_program, with_layers
@@ -235,3 +237,23 @@ def _masked(state: dict[str, Tensor]) -> dict[str, Tensor]:
 def describe(loaded: LoadedModel, seed: int, mode: str | None) -> DiffSide:
     dtype = dtype_name(loaded.dtype) + " and quantised weights" * is_quantised(loaded.module)
     return DiffSide(loaded.info, str(loaded.device), dtype, seed, mode)
+
+
+def as_b_takes(given: PythonInputs, a: LoadedModel, b: LoadedModel, progress: Progress) -> PythonInputs:
+    """Return the input in the shape that an exported program states: noise, where none was asked for, or images."""
+    request, shapes = given.request, list(getattr(b.module, "exported_shapes", ()))
+    is_fixed = bool(shapes) and not b.module.takes_any_size
+    if isinstance(b.module, OnnxNet) and b.module.input_shape is not None:
+        shapes = [((b.module.model.inputs[0].shape or (None,))[0], *b.module.input_shape)]
+        is_fixed = True
+    if len(shapes) != 1 or given.named is not None or request.shapes or given.is_of_tensors:
+        return given
+    batch, *shape = shapes[0]
+    if given.is_noise:
+        sizes = (batch if isinstance(batch, int) else request.batch or 1, *shape)
+        return replace(given, request=replace(request, shapes=(",".join(map(str, sizes)),)))
+    size = tuple(shape[-2:])
+    if request.size or not is_fixed or size == natural_shapes(a.family, a.transforms, a.module, 1)[0][-2:]:
+        return given
+    progress.note(f"size: {size[0]} x {size[1]}, the only one that '{b.info.name}' takes")
+    return replace(given, request=replace(request, size=",".join(map(str, size))))
