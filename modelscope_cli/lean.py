@@ -25,8 +25,7 @@ def lean_imports() -> Iterator[None]:
     """Enable `without_dynamo` while open, and collect garbage rarely; for the shell, around one command line."""
     is_open = os.environ.get("MSCOPE_LEAN") != "0"
     token = _IS_OPEN.set(is_open)
-    if is_open:
-        gc.set_threshold(100_000, *_THRESHOLDS[1:])
+    collect_garbage_rarely()
     try:
         yield
     finally:
@@ -35,6 +34,12 @@ def lean_imports() -> Iterator[None]:
         if _IS_FROZEN.get():
             gc.unfreeze()
             _IS_FROZEN.set(False)
+
+
+def collect_garbage_rarely() -> None:
+    """Collect garbage rarely from now on; under the shell only."""
+    if _IS_OPEN.get():
+        gc.set_threshold(100_000, *_THRESHOLDS[1:])
 
 
 def collect_new_garbage() -> None:

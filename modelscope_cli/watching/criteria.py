@@ -340,7 +340,8 @@ def _some_rows(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 def _count(labels: Tensor, is_counted: Tensor, n_classes: int) -> Tensor:
     if labels.is_cpu:  # in a tenth of the time
-        return torch.bincount(labels[is_counted].clamp(0, n_classes - 1), minlength=n_classes)
+        counted = labels.reshape(-1) if is_counted.all() else labels[is_counted]
+        return torch.bincount(counted.clamp(0, n_classes - 1), minlength=n_classes)
     counts = torch.zeros(n_classes, dtype=torch.int64, device=labels.device)
     indices = labels.clamp(0, n_classes - 1).reshape(-1)
     return counts.scatter_add_(0, indices, is_counted.reshape(-1).to(torch.int64))

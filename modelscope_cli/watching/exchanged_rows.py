@@ -30,7 +30,8 @@ _FEWEST = 4  # rows of an output that are exchanged
 _ORDERS = 2  # random orders of the rows in each step
 _MOST_CALLS, _MOST_OUTPUTS = 256, 8  # of functions; of models
 _RECORDS = 8  # steps
-_CERTAIN = 4  # steps in a row in which the loss rises clearly
+_CERTAIN = 4  # steps in a row in which the loss rises clearly, or is the same when it is computed again
+_PROVEN = 6.0  # mean rise in standard errors: no need to exchange rows again
 _SLIGHT, _SURE = 0.2, 4.0  # mean rise in differences of the loss between batches, and in standard errors
 _CLEAR = 0.1  # mean rise as a share of the loss, whatever its error
 _MOST_VALUES = 1 << 20  # of an output
@@ -51,7 +52,9 @@ class Tape(threading.local):
         warnings.filterwarnings("ignore", module=__name__)  # the script's own call has given them
         self._mode = FunctionMode(self.see)
         self._compared: list[Deferred[None]] = []  # since the last step
-        self._is_over = False  # whether a loss clearly depends on which output belongs to which sample
+        self._n_agreed = 0  # losses that were the same when they were computed again
+        # Whether a loss depends on which output belongs to which sample: for certain, and clearly
+        self._is_proven = self._is_over = False
         # Of the models that ran since the last backward pass: model, number of its call, tensors
         self.outputs: list[tuple[WatchedModel, int, list[Tensor]]] = []
         self._forget()
@@ -110,7 +113,9 @@ class Tape(threading.local):
             calls = self._leading_to(loss)
             # Some functions cannot be called again, such as one with a state of its own.
             with contextlib.suppress(Exception), torch.no_grad():
-                again = self._computed_again(calls, loss, None)
+                again = loss.detach().reshape(())
+                if self._n_agreed < _CERTAIN:
+                    again = self._computed_again(calls, loss, None)
                 # On a device it is seen when it is read.
                 if loss.device.type != "cpu" or _agree(float(again), float(loss)):
                     self._compared.append(self._exchange(calls, loss, again))
@@ -126,16 +131,19 @@ class Tape(threading.local):
         losses, outputs = [loss.detach().reshape(()), again], [one[:2] for one in self.outputs]
         losses.append(self._computed_again(calls, loss, self._as_one_point()))
         for _, _, tensors in self.outputs:
-            for _ in range(_ORDERS):
+            for _ in range(0 if self._is_proven else _ORDERS):
                 order = torch.randperm(len(tensors[0]), generator=generator)
                 changed = {id(x): x[order.to(x.device)] for x in tensors}
                 losses.append(self._computed_again(calls, loss, changed))
 
         def record(fetched: list[float]) -> None:
             given, plain, of_one_point, *exchanged = fetched
-            if _agree(plain, given) and math.isfinite(of_one_point):
+            if not _agree(plain, given):
+                return
+            self._n_agreed += 1
+            if math.isfinite(of_one_point):
                 outputs[0][0].of_one_point.append(of_one_point)
-            for place, (model, number) in enumerate(outputs if _agree(plain, given) else ()):
+            for place, (model, number) in enumerate(outputs if exchanged else ()):
                 rises = [one - plain for one in exchanged[place * _ORDERS : (place + 1) * _ORDERS]]
                 rise = sum(rises) / _ORDERS
                 if math.isfinite(rise) and max(map(abs, rises)) > _SAME * abs(plain):
@@ -143,6 +151,8 @@ class Tape(threading.local):
                     seen.append((rise, plain))
                     is_clear = [rise > _CLEAR * abs(loss) for rise, loss in seen[-_CERTAIN:]]
                     self._is_over |= all(is_clear) and len(is_clear) == _CERTAIN
+                    own = [rise for rise, _ in seen[-_RECORDS:]]
+                    self._is_proven |= len(own) == _RECORDS and _in_errors(own) > _PROVEN
 
         return numbers(losses).then(record)
 
@@ -215,5 +225,11 @@ def unrelated_outputs(models: Iterable[WatchedModel]) -> str | None:
 
 def _is_higher(rises: Sequence[float], noise: float) -> bool:
     """Tell whether the mean is above zero for certain, and not by far less than the loss of batches differs."""
-    mean, error = statistics.fmean(rises), statistics.stdev(rises) / math.sqrt(len(rises))
-    return mean > error and (mean > _SLIGHT * noise or mean > _SURE * error)
+    mean, errors = statistics.fmean(rises), _in_errors(rises)
+    return errors > 1 and (mean > _SLIGHT * noise or errors > _SURE)
+
+
+def _in_errors(rises: Sequence[float]) -> float:
+    """Return the mean in standard errors."""
+    error = statistics.stdev(rises) / math.sqrt(len(rises))
+    return statistics.fmean(rises) / error if error else 0.0

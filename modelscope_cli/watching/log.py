@@ -79,7 +79,7 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_rounded(item) for item in value]
+        return [item if type(item) is int else _rounded(item) for item in value]
     return value
 
 

@@ -30,6 +30,7 @@ from modelscope_cli.watching.error_isolation import Guard, after, replaced
 from modelscope_cli.watching.exchanged_rows import Tape
 from modelscope_cli.watching.finite_flags import BEGUN, CALLED, ENTERED, LEFT, FiniteFlags
 from modelscope_cli.watching.forward_pass import ForwardPass, FunctionalWatch, FunctionCall
+from modelscope_cli.watching.garbage import GarbagePause
 from modelscope_cli.watching.losses import LossWatch
 from modelscope_cli.watching.model_inputs import EnteringKey, EnteringSums, data_in, roughness_of
 from modelscope_cli.watching.model_registry import (
@@ -85,6 +86,7 @@ class PassWatch:
         self._registry, self._losses, self._bookkeeper = registry, losses, bookkeeper
         self._guard, self._settle, self._replicas = guard, settle, replicas
         self._is_counting = is_counting
+        self.garbage = GarbagePause()
         self.is_blind = False  # during passes of the recorder itself
         self.is_stepping = False  # an optimizer, without gradients, in a stretch without hooks
         self._pass = ForwardPass()
@@ -108,6 +110,7 @@ class PassWatch:
             stack.callback(self.tape.drop)
             stack.callback(self._bookkeeper.uses.stop)
             stack.callback(self.outputs.stop)
+            stack.callback(self.garbage.end)
             yield
 
     def hook(self) -> None:
@@ -244,6 +247,7 @@ class PassWatch:
             self._bookkeeper.uses.stop()
             can_record_functions = self._functional.begin()
             flagged, is_recorded = self._begin_pass(module, args)
+            (self.garbage.begin if is_recorded else self.garbage.end)()
             model = flagged if is_recorded else None
             if flagged is not None and can_record_functions and self._losses.n_backward in _FOLLOWED:
                 self._bookkeeper.follow_uses()

@@ -351,6 +351,7 @@ class Recorder:
         for report in reports:
             self.guard(self._listener.on_step, report)  # what stops the script on purpose passes through
         self._see_time()
+        self._passes.garbage.end()
 
     def _see_time(self) -> None:
         """Measure the time of the next step's hooks if they look at anything."""

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from modelscope_cli.errors import UsageError, afterwards
-from modelscope_cli.lean import collect_new_garbage
+from modelscope_cli.lean import collect_garbage_rarely, collect_new_garbage
 from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.ranks import Ranks, find_ranks
 from modelscope_cli.records.progress import SILENT, LiveProgress, Progress
@@ -108,6 +108,7 @@ def _watched(
         if os.getpid() != process:  # a fork of the script that has returned here
             raise SystemExit(code)
         hold_off()
+        collect_garbage_rarely()
         last = watcher.end(code, invoked.elapsed_ms, script.crash)
         log.write("end", **last)
         log.close()

@@ -23,7 +23,7 @@ _WEIGHT = 0.1  # of the last plain step in the usual length of one
 _SEEN = 32  # first steps of all optimizers, none of which runs without hooks
 _HOOKS_SHARE = 0.01  # of the time of the steps that the hooks of plain steps may take after that
 _LONGEST = 32  # rounds without hooks, and
-_FEWEST, _PER_RUN = 8, 64  # at most a 64th of the steps so far, but up to 8
+_FEWEST, _PER_RUN = 8, 16  # at most a 16th of the steps so far, but up to 8
 _TRIED = 64  # rounds with hooks until the next trial of a round without, if hooks take little
 _FEW, _MEASURED = 3, 9  # rounds whose median counts
 

@@ -25,7 +25,7 @@ EDGES: tuple[float, ...] = (
     *(math.ldexp(1 + half / 2, power) for power in range(LOWEST, HIGHEST) for half in (0, 1)),
     math.ldexp(1, HIGHEST),
 )
-_SAMPLE = 1 << 14  # least number of values read of a large tensor; one of up to twice as many is read whole
+_SAMPLE = 1 << 12  # least number of values read of a large tensor; one of up to twice as many is read whole
 _N_CODES = 512  # nine bits
 _FIRST = 2 * (LOWEST + 127)  # code of the lowest bin; 127 is what an exponent of zero is stored as
 _NON_FINITE = 2 * 255  # codes from here on are infinite or NaN

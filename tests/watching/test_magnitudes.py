@@ -28,10 +28,10 @@ def test_there_are_64_bins():
 def test_large_tensors_give_a_scaled_sample():
     x = torch.randn(1 << 20, generator=torch.Generator().manual_seed(0))
     counts, exact = count_magnitudes(x), torch.zeros(N_BINS + 2)
-    for part in x.split(1 << 15):
+    for part in x.split(1 << 12):
         exact += count_magnitudes(part)
     assert abs(int(counts.sum()) / x.numel() - 1) < 0.01
-    assert (counts - exact).abs().max() / x.numel() < 0.01
+    assert (counts - exact).abs().max() / x.numel() < 0.025  # four standard errors of 4,096 values
 
 
 @given(st.integers(0, 10**5))

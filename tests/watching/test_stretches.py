@@ -186,7 +186,7 @@ def test_a_stretch_is_a_small_part_of_the_run():
             lengths.append((n, stretches._left))
     assert lengths[0] == (SEEN, 8)
     assert max(length for _, length in lengths) == 32
-    assert all(length <= max(at // 64, 8) for at, length in lengths)
+    assert all(length <= max(at // 16, 8) for at, length in lengths)
 
 
 def test_a_step_after_a_gap_is_noted_if_any_in_the_gap_would_be():

@@ -1,5 +1,7 @@
 """Many ways to train, each to the same bits with and without somebody looking."""
 
+import gc
+
 import pytest
 import torch
 from torch import nn
@@ -154,3 +156,33 @@ def test_whole_loops_are_left_as_they_are(watching, run):
     bare, watched = states
     assert all(torch.equal(a.nan_to_num(7), b.nan_to_num(7)) for a, b in zip(bare, watched, strict=True))
     assert heard.reports
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_garbage_is_not_collected_inside_recorded_passes_and_as_before_between_them(watching, is_on):
+    class Looking(nn.Linear):
+        def forward(self, x):
+            inside.append(gc.isenabled())
+            return super().forward(x)
+
+    inside, between = [], []
+    model = Looking(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train():
+        for _ in range(6):
+            between.append(gc.isenabled())
+            model(torch.ones(4, 3)).sum().backward()
+            optimizer.step()
+        with torch.no_grad():
+            model(torch.ones(4, 3))
+        model(torch.ones(4, 3))  # recorded, and no step follows
+
+    (gc.enable if is_on else gc.disable)()
+    try:
+        watching(train)
+        assert gc.isenabled() is is_on
+    finally:
+        gc.enable()
+    assert between == [is_on] * 6
+    assert inside[1:7] == [False] * 5 + [is_on]
