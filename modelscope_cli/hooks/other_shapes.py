@@ -1,6 +1,7 @@
 """Find the shape of an image that a model takes, after it raised for another one."""
 
 import copy
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -38,7 +39,8 @@ def on_twin(
         for module in model.modules():
             for hooks in (module._forward_hooks, module._forward_pre_hooks):
                 memo[id(hooks)] = OrderedDict()
-    with run_uncompiled(), without_modes():  # which may count the operators of the model's own forward
+    # Modes may count the operators of the model's own forward
+    with run_uncompiled(), without_modes(), warnings.catch_warnings(action="ignore"):
         return watch(copy.deepcopy(model, memo))
 
 
@@ -153,14 +155,17 @@ def _has_rows(twin: nn.Module, given: Tensor) -> bool:
     return False
 
 
-def shapes_taken(model: nn.Module, names: Sequence[str], image: Shape) -> dict[str, Shape]:
-    """Return a shape of each named argument with which a forward on the meta device succeeds; empty if none did.
+def shapes_taken(
+    model: nn.Module, names: Sequence[str], image: Shape, texts: Sequence[str] = ()
+) -> Mapping[str, Tensor]:
+    """Return an outline of each named argument with which a forward on the meta device succeeds; empty if none did.
 
-    Tried are `image`, also with the channels that convolutions take, and rows of as many features as linear layers
-    take, those first that are called like the argument, or as are left beside the outputs of another layer.
+    Tried are `image`, also with the channels that convolutions take, one number, and rows of as many features as
+    linear layers take, those first that are called like the argument, or as are left beside the outputs of another
+    layer; then images of the usual sizes for all arguments. Those in `texts` get codes.
     """
-    layers = [*model.named_modules()]
-    convolutions = (one.in_channels for _, one in layers if isinstance(one, nn.Conv2d))
+    layers, floats = [*model.named_modules()], [name for name in names if name not in texts]
+    convolutions = [one.in_channels for _, one in layers if isinstance(one, nn.Conv2d)]
     images = [image, *((1, c, *image[2:]) for c in convolutions if c <= _MOST_CHANNELS)]
     linear = [(path, (1, one.in_features)) for path, one in layers if isinstance(one, nn.Linear)]
     widths = {getattr(one, "out_features", getattr(one, "out_channels", 0)) for _, one in layers}
@@ -168,26 +173,28 @@ def shapes_taken(model: nn.Module, names: Sequence[str], image: Shape) -> dict[s
     joined = [("", (1, n - width)) for _, (_, n) in linear for width in sorted(widths) if 0 < width < n]
 
     def combined(rows: Sequence[tuple[str, Shape]]) -> Iterator[tuple[Shape, ...]]:
-        ordered = [[row for _, row in sorted(rows, key=lambda one: name not in one[0])] for name in names]
-        return islice(product(*(dict.fromkeys((*images, *shapes)) for shapes in ordered)), _MOST_TRIALS)
+        ordered = [[row for _, row in sorted(rows, key=lambda one: name not in one[0])] for name in floats]
+        return islice(product(*(dict.fromkeys((*images, *shapes, (1,))) for shapes in ordered)), _MOST_TRIALS)
 
-    return first_taken(model, names, chain(combined(linear), combined([*linear, *joined])))
+    alike = (((1, c, side, side),) * len(floats) for side, c in product(USUAL_SIZES, {*convolutions}))
+    tried = chain(combined(linear), combined([*linear, *joined]), alike)
+    codes = {name: torch.empty(1, _STEPS, dtype=torch.int64, device="meta") for name in texts}
+    outlines = ([torch.empty(shape, device="meta") for shape in shapes] for shapes in tried)
+    return first_taken(model, (dict(zip(floats, made, strict=True)) | codes for made in outlines), dict) or {}
 
 
-def first_taken(
-    model: nn.Module, names: Sequence[str], candidates: Iterable[tuple[Shape, ...]]
-) -> dict[str, Shape]:
-    """Return the first shapes of the named arguments with which a forward on the meta device succeeds; or none."""
+def first_taken(model: nn.Module, candidates: Iterable[T], arrange: Callable[[T], Any]) -> T | None:
+    """Return the first candidate whose arguments, made by `arrange`, a forward on the meta device takes."""
 
-    def first(twin: nn.Module) -> dict[str, Shape]:
-        for shapes in candidates:
-            named = dict(zip(names, shapes, strict=True))
+    def first(twin: nn.Module) -> T | None:
+        for candidate in candidates:
+            args = arrange(candidate)
             with suppress(Exception), torch.no_grad():  # the forward may raise anything
-                twin(**{name: torch.empty(shape, device="meta") for name, shape in named.items()})
-                return named
-        return {}
+                twin(**args) if isinstance(args, dict) else twin(*args)
+                return candidate
+        return None
 
-    return _tried(model, first, {})
+    return _tried(model, first, None)
 
 
 def stated_size(parts: Iterable[Any]) -> tuple[int, int] | None:

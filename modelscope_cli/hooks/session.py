@@ -4,10 +4,10 @@ import inspect
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.errors import CannotRunError, ModelscopeError, failed_device
 from modelscope_cli.hooks.layers import list_layers, set_training, tensors_in
-from modelscope_cli.hooks.other_shapes import first_taken, image_shape_taken, input_taken
+from modelscope_cli.hooks.other_shapes import image_shape_taken, input_taken, shapes_taken
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.snapshot import Snapshot
 from modelscope_cli.hooks.torch_private import in_backward, run_uncompiled
@@ -117,8 +117,9 @@ class ForwardError(CannotRunError):
         super().__init__(f"forward raised in {where}{inputs_note}: {type(error).__name__}: {reason}", hint)
 
 
-def _typed(shape: Sequence[int], dtype: str = "") -> str:
-    return f"--input-shape {dtype}{','.join(map(str, shape))}"
+def _typed(shape: Iterable[int], name: str = "", is_float: bool = True) -> str:
+    option = f"--input {name}=" if name else "--input-shape "
+    return f"{option}{'int64:' * (not is_float)}{','.join(map(str, shape))}"
 
 
 def _other_shape(model: nn.Module, args: Arguments) -> str | None:
@@ -126,32 +127,37 @@ def _other_shape(model: nn.Module, args: Arguments) -> str | None:
     given = [tensor for _, tensor in tensors_in(args)]
     words = invocation().argv
     exported: Any = getattr(model, "exported_shapes", ())  # of a program, which takes no others
-    if len(given) > 1 and not exported and words.count("--input-shape") == len(given) < 6:
-        names = [*inspect.signature(model.forward).parameters][: len(given)]
-        batches = product(*(((1, *one.shape), tuple(one.shape)) for one in given))
-        return " ".join(map(_typed, first_taken(model, names, batches).values())) or None
+    named = [word for option, word in pairwise(words) if option == "--input"]
+    is_noise = len(named) == len(given) and all(re.fullmatch(r"\w+=(\w+:)?[\d,\s]+", word) for word in named)
+    names = [word.partition("=")[0] for word in named if is_noise]
+    if names and len(given) > 1 and not exported:
+        texts = [name for name in names if re.search("ids|token|text|word", name)]
+        image = next((tuple(one.shape) for one in given if one.ndim == 4), (1, 3, 224, 224))
+        taken = shapes_taken(model, names, image, texts)
+        return " ".join(_typed(one.shape, name, name not in texts) for name, one in taken.items()) or None
     if len(given) != 1 or len(exported) > 1:
         return None
+    name = next(iter(names), "")
     if exported:
         sizes = [size if type(size) is int else 1 for size in exported[0]]
         if tuple(sizes) == given[0].shape:
             return None
-        if words and len(sizes) == 4 and "--input-shape" not in " ".join(words):
+        if words and len(sizes) == 4 and "--input-shape" not in " ".join(words) and not name:
             is_of_one = sizes[0] == 1 and tuple(sizes[1:]) == given[0].shape[1:]
             return "--batch 1" if is_of_one else f"--size {sizes[2]},{sizes[3]}"
-        return _typed(sizes)
+        return _typed(sizes, name)
     fitting = input_taken(model, 1, tuple(given[0].shape))
     if fitting is not None and fitting.shape[1:] != given[0].shape[1:]:
         n, *others = fitting.shape
         n = len(given[0]) if n == 1 and fitting.ndim == given[0].ndim else n  # as many as given
-        return _typed((n, *others), "int64:" * (not fitting.is_floating_point()))
+        return _typed((n, *others), name, fitting.is_floating_point())
     if not 1 <= given[0].ndim <= 4 or not given[0].is_floating_point():
         return None
     shape = image_shape_taken(model, given[0])
     if shape is None or shape == given[0].shape:
         return None
-    if not words or "--input-shape" in " ".join(words):
-        return _typed(shape)
+    if not words or "--input-shape" in " ".join(words) or name:
+        return _typed(shape, name)
     sides = shape[2:] if shape[2] != shape[3] else shape[2:3]
     # No option changes a tensor of a file, or makes an image of another tensor.
     is_of_file = "--input" in words or any(word.endswith((".npy", ".npz")) for word in words)

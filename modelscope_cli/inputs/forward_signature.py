@@ -6,6 +6,7 @@ import shlex
 import typing
 from collections.abc import Collection, Container, Mapping
 from inspect import Parameter
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -14,11 +15,12 @@ from torch import Tensor, nn
 from modelscope_cli.errors import UsageError, nearest_names
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.other_shapes import shapes_taken
+from modelscope_cli.inputs.grammar import shape_in
 from modelscope_cli.inputs.model_config import configured_shape
 from modelscope_cli.inputs.noise import IMAGES, natural_named, signature_of
 from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, suffix_of
 from modelscope_cli.records.naming import counted, some
-from modelscope_cli.records.run import Arguments, invocation
+from modelscope_cli.records.run import Arguments, Shape, invocation
 
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 # Names in all transformers models; they have defaults even where a forward requires them.
@@ -79,34 +81,40 @@ def check_call(module: nn.Module, args: Arguments, file: str | None = None) -> N
     if any(tensor.is_floating_point() for _, tensor in tensors_in(text)):
         problem = problem or f"{what} takes integers as '{_TEXT}', not an image"
     if problem:
-        raise UsageError(problem, suggestion(module, file))
+        given = next((tuple(one.shape[1:]) for _, one in tensors_in(args) if one.ndim == 4), None)
+        raise UsageError(problem, suggestion(module, file, image=given))
 
 
 def suggestion(
-    module: nn.Module | None, file: str | None = None, specs: Mapping[str, Any] | None = None
+    module: nn.Module | None,
+    file: str | None = None,
+    specs: Mapping[str, Any] = MappingProxyType({}),
+    image: Shape | None = None,
 ) -> str:
     """Return `--input` options that this forward takes.
 
     Args:
         file: an image, for the first non-text argument.
         specs: the typed specs by name.
+        image: the channels, height and width that were given.
     """
     parameters = {name: p for name, p in (signature_of(module) or {}).items() if p.kind not in _VARIADIC}
     names = [name for name in parameters if name in (*_required(parameters), _TEXT, IMAGES)]
     file = None if suffix_of(file or "") in TENSOR_SUFFIXES else file
-    image = (1, *(configured_shape(module) or (3, 224, 224)))
+    typed = {name: value[0] if isinstance(value, list) else value for name, value in specs.items()}
+    shapes = (shape_in(name, spec) for name, spec in typed.items() if isinstance(spec, str))
+    image = next((spec.shape[-3:] for spec in shapes if spec is not None and len(spec.shape) > 2), image)
+    image = (1, *(image or configured_shape(module) or (3, 224, 224)))
     names = [*dict.fromkeys((*names, *(natural_named(module, 1) or ())))] or [*parameters, "NAME"][:1]
     words = []
-    is_text = any(_is_text(p) for p in parameters.values())
-    taken = shapes_taken(module, names, image) if module is not None and not is_text else {}
+    texts = [name for name in names if name in parameters and _is_text(parameters[name])]
+    taken = shapes_taken(module, names, image, texts) if module is not None else {}
     for name in names:
-        value = (specs or {}).get(name)
-        spec = value[0] if isinstance(value, list) and value else value
+        spec = typed.get(name)
         if not isinstance(spec, str):
-            is_text = name in parameters and _is_text(parameters[name])
-            shape = tuple(getattr(spec, "shape", ())) or taken.get(name, image)
+            shape = tuple(getattr(typed.get(name, taken.get(name)), "shape", image))
             usual = file if file and len(shape) > 2 else ",".join(map(str, shape))
-            spec = "int64:1,16" if is_text else usual
+            spec = "int64:1,16" if name in texts else usual
             file = None if spec == file else file
         words.append(f"--input {shlex.quote(f'{name}={spec}')}")
     return " ".join(words)

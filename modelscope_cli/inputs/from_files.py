@@ -37,13 +37,13 @@ from modelscope_cli.inputs.forward_signature import arrange_named, suggestion
 from modelscope_cli.inputs.grammar import ShapeSpec, by, shape_in
 from modelscope_cli.inputs.image import OF_SEVERAL, conversions, decode, frames_and_mode, is_stored_turned
 from modelscope_cli.inputs.model_config import takes_clips
-from modelscope_cli.inputs.noise import count_codes, describe, make_noise
+from modelscope_cli.inputs.noise import count_codes, describe, make_noise, with_batch
 from modelscope_cli.inputs.preprocess import Preprocessing, Preset
 from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, is_array, read_tensors, suffix_of
 from modelscope_cli.records.naming import some
-from modelscope_cli.records.run import InputInfo
+from modelscope_cli.records.run import Arguments, InputInfo
 
 _MOST_NAMED = 1000  # files in the record, and files checked for several frames
 # Images per forward without `--batch`.
@@ -179,6 +179,14 @@ def open_named(
     """
     outlined = arrange_named(module, named)  # report wrong names before reading anything
     read = {name: _read(name, value) for name, value in named.items()}
+    shapes = [value for value in read.values() if isinstance(value, ShapeSpec)]
+    if len(shapes) == len(read):
+
+        def arrange(tensors: Sequence[Tensor]) -> Arguments:
+            return arrange_named(module, dict(zip(named, tensors, strict=True)))
+
+        shapes = with_batch(shapes, request.batch, target, module, transforms, arrange)
+        read = dict(zip(read, shapes, strict=True))
     files = {name: value.files for name, value in read.items() if isinstance(value, _ImageFiles)}
     if files and target.family in ("video", "optical_flow"):
         name = next(iter(files))
@@ -278,10 +286,11 @@ class _Content:
         if not tensors_in(outline):
             raise UsageError("none of the named inputs is a tensor", "give {'name of the argument': tensor}")
         n_images = self.count(outline)
-        if batch is None or batch >= n_images:
+        is_set = all(isinstance(value, ShapeSpec) for value in self.values.values())  # not at most so many
+        if batch is None or batch == n_images or (batch > n_images and not is_set):
             return [slice(None)]
         lengths = {name: lengths_of(value) for name, value in outline.items()}
-        if any(length != n_images for sizes in lengths.values() for length in sizes):
+        if batch > n_images or any(length != n_images for sizes in lengths.values() for length in sizes):
             firsts = ", ".join(f"{name} {sizes[0]}" for name, sizes in lengths.items() if sizes)
             message = f"'--batch {batch}' cannot split the inputs: their first dimensions are {firsts}"
             raise UsageError(message, "leave out --batch")

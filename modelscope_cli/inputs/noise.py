@@ -1,26 +1,26 @@
 """Draw seeded noise as input."""
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from modelscope_cli.errors import OUT_OF_MEMORY, CannotRunError, UsageError
-from modelscope_cli.hooks.other_shapes import BEGINNINGS, input_taken
+from modelscope_cli.hooks.other_shapes import BEGINNINGS, first_taken, input_taken
 from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, shapes_of
 from modelscope_cli.inputs.grammar import ShapeSpec, by, parse_shape, parse_size
 from modelscope_cli.inputs.model_config import (
     configured_shape,
     first_layer,
     natural_shapes,
-    takes_shape,
     transformers_config,
 )
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.records.run import InputInfo, Shape
+from modelscope_cli.records.run import Arguments, InputInfo, Shape
 
 
 def make_noise(
@@ -78,7 +78,7 @@ def open_noise(
     """Open a batch of noise, drawn again identically in each pass."""
     tried: tuple[str, ...] = ()
     if request.shapes:
-        specs = _typed_specs(request, target.family, transforms, module)
+        specs = _typed_specs(request, target, transforms, module)
     else:
         shapes = natural_shapes(target.family, transforms, module, request.batch or 1)
         dtypes = getattr(module, "exported_dtypes", None) or [None] * len(shapes)
@@ -119,28 +119,55 @@ def _by_trial(family: str, module: nn.Module | None, shapes: Sequence[Shape]) ->
 
 
 def _typed_specs(
-    request: InputRequest, family: str, transforms: Any | None, module: nn.Module | None
+    request: InputRequest, target: ModelSide, transforms: Any | None, module: nn.Module | None
 ) -> list[ShapeSpec]:
     """Return the typed shapes; one without the number of images, `3,224,224` or `224,224`, is of --batch images."""
     specs = [parse_shape(text) for text in request.shapes]
-    natural = natural_shapes(family, transforms, module, 1)[0]
-    is_flat = len(specs[0].shape) == 2 and len(specs) == 1 and isinstance(first_layer(module), nn.Conv2d)
-    is_size = is_flat and not specs[0].is_integer and natural[-3] not in specs[0].shape
-    if is_size and not takes_shape(module, specs[0].shape):
-        specs = [replace(specs[0], shape=(natural[-3], *specs[0].shape))]  # height and width
-    if len(specs) == 1 and family == "detection" and len(specs[0].shape) == 3:
+    if len(specs) == 1 and target.family == "detection" and len(specs[0].shape) == 3:
         return specs * (request.batch or 1)
-    whole = [replace(spec, shape=(request.batch or 1, *spec.shape)) for spec in specs]
-    if not any(spec.is_integer or len(spec.shape) < 3 for spec in specs):
-        is_of_rank = all(len(spec.shape) == len(natural) for spec in whole)
-        if is_of_rank and (family != "custom" or takes_shape(module, whole[0].shape)):
-            return whole
+    specs = with_batch(specs, request.batch, target, module, transforms, target.arrange)
     first, batch = specs[0], request.batch
-    specs = [replace(spec, shape=(batch or spec.shape[0], *spec.shape[1:])) for spec in specs]
-    if first.shape[0] not in (1, *specs[0].shape[:1]):
+    if batch not in (None, first.shape[0]):
         message = f"'--batch {batch}' and '--input-shape {request.shapes[0]}' set different batch sizes"
-        raise UsageError(message, f"--input-shape {specs[0]}")
+        raise UsageError(message, f"--input-shape {replace(first, shape=(batch, *first.shape[1:]))}")
     return specs
+
+
+def with_batch(
+    specs: Sequence[ShapeSpec],
+    batch: int | None,
+    target: ModelSide,
+    module: nn.Module | None,
+    transforms: Any | None,
+    arrange: Callable[[Sequence[Tensor]], Arguments],
+) -> list[ShapeSpec]:
+    """Return the shapes with the number of images where it is missing, and `--batch` images in place of one.
+
+    Of several readings it is the one that the model takes on the meta device; `arrange` makes its arguments.
+    """
+    natural = natural_shapes(target.family, transforms, module, 1)[0]
+    rank, n_channels = len(natural), natural[-3] if len(natural) == 4 else 0
+    n = next((spec.shape[0] for spec in specs if len(spec.shape) == rank and spec.shape[0] > 1), batch or 1)
+    choices: list[tuple[ShapeSpec, ...]] = []
+    for spec in specs:
+        given = replace(spec, shape=(batch, *spec.shape[1:])) if batch and spec.shape[0] == 1 else spec
+        whole = replace(spec, shape=(n, *spec.shape))
+        is_one = len(spec.shape) == rank - 1 and not spec.is_integer
+        is_size = len(specs) == 1 and len(spec.shape) == 2 and not spec.is_integer
+        if len(spec.shape) == rank or target.family == "detection":
+            choices.append((given,))
+        elif is_size and n_channels and n_channels not in spec.shape:
+            sized = replace(spec, shape=(n, n_channels, *spec.shape))  # height and width
+            choices.append((sized, given, whole))
+        else:
+            choices.append((whole, given) if is_one else (given, whole))
+
+    def outline(chosen: Sequence[ShapeSpec]) -> Arguments:
+        return arrange(make_noise(chosen, 0, target.dtype, torch.device("meta"), 2, is_picture=False))
+
+    is_open = max(map(len, choices)) > 1
+    found = first_taken(module, product(*choices), outline) if module is not None and is_open else None
+    return [*(found or next(product(*choices)))]
 
 
 def _resized(shapes: Sequence[Shape], text: str | None) -> Sequence[Shape]:
