@@ -9,7 +9,6 @@ import modelscope_cli as ms
 from modelscope_cli import interrupts
 from modelscope_cli.analysis.explaining.request import METHOD_NAMES
 from modelscope_cli.errors import UsageError
-from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.records.explain import MOST_SHOWN
 from modelscope_cli.shell import console
 from modelscope_cli.shell.console import PROGRESS
@@ -103,6 +102,7 @@ def explain(
         hirescam --require passed
     """
     from modelscope_cli.analysis.explaining.request import check_requirement, choose_methods, receipt_kind
+    from modelscope_cli.inputs.files import find_images
     from modelscope_cli.report.explain.table import explain_columns, explain_sheet
 
     where = show.begin(is_shared=True)
@@ -113,7 +113,11 @@ def explain(
     check_requirement(require, kind)
     inputs = data.request(files, on.seed)
     if save_tensors is not None:
-        _check_tensors(save_tensors, inputs)
+        if not console.settings.is_silent:
+            check_tensors_file(save_tensors)
+        if len(find_images(name for name in files if name != "-").files) > MOST_SHOWN:
+            message = f"--save-tensors keeps the maps of at most {MOST_SHOWN} images"
+            raise UsageError(message, "leave out --save-tensors")
     folder = show.folder(out, model.model, beside=save_tensors, save=save, resume=resume)
     record = ms.explain(
         model,
@@ -137,15 +141,3 @@ def explain(
     record = save_report(record, folder, has_content=bool(interrupts.resumable))
     emit(where, explain_sheet(record), record)
     return 0 if record.passed else NOT_MET
-
-
-def _check_tensors(file: Path, inputs: InputRequest) -> None:
-    """Refuse, before anything runs, a file that cannot be written, and more images than have maps in it."""
-    from modelscope_cli.inputs.files import find_images
-
-    if not console.settings.is_silent:
-        check_tensors_file(file)
-    if len(find_images(name for name in inputs.files if name != "-").files) > MOST_SHOWN:
-        raise UsageError(
-            f"--save-tensors keeps the maps of at most {MOST_SHOWN} images", "leave out --save-tensors"
-        )

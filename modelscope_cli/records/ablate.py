@@ -39,7 +39,6 @@ class Ablation(Row):
     Attributes:
         order: index of the call in the pass.
         channel: None if all of them were ablated.
-        mode: `zero`, `mean` or `shuffle`: the replacement.
         target_logit_change: change of the target's score, after minus before.
         target_probability: of the target, after.
         prediction_changed: whether the prediction for any image (pixel) changed; where all scores are equal there
@@ -58,7 +57,6 @@ class Ablation(Row):
     order: Annotated[int, hidden()]
     call: int
     channel: Annotated[int | None, column(rank=0)]
-    mode: Annotated[str, words(is_shown=False)]
     target_logit_change: Annotated[float | None, change(rank=0, key="logit_change")]
     target_probability: Annotated[float | None, share(rank=3, key="probability")]
     prediction_changed: bool
@@ -78,7 +76,7 @@ class AblateRecord(Record):
     """What `ablate` returns; rows by their effect, the largest divergence first.
 
     Attributes:
-        mode: as in the rows.
+        mode: `zero`, `mean` or `shuffle`: the replacement.
         unranked: how many rows, with the first, have a divergence within two standard errors of the first's.
         output: what the model outputs: scores of `classes` or of `pixels`.
         is_independent: whether an image can have several classes or none; each class is then predicted on or off.

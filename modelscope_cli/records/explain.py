@@ -103,7 +103,6 @@ class Explanation(Row):
             an image of zeros, a layer of zeros, or of LRP zero. Over several images the median.
         completeness: integrated gradients: the difference of the sum from the change of the logit, relative to
             that change; the median over several images.
-        seconds: for one map, without the receipt.
         receipt: the test results; empty with `receipt="none"`.
         where: the smallest box with half of the positive evidence; None over several images, or without any.
         places: the number of images by the place of that box, the most frequent first.
@@ -115,7 +114,6 @@ class Explanation(Row):
     layer: Annotated[str | None, words(rank=2)]
     why: str
     completeness: Annotated[float | None, hidden()]
-    seconds: Annotated[float, column(rank=7)]
     receipt: Receipt
     adds_up_to: Annotated[float | None, share("adds up to")] = None
     where: EvidenceBox | None = None
@@ -133,7 +131,6 @@ class ExplainRecord(Record):
         logit, probability: means over the images for that class; for other targets, the number that is followed,
             without a probability. `score_name`: name of that number: `logit`, `mean value`.
         images: number of images.
-        failures: for several images, the first failed tests, with map and image: `covering of lrp on cat.png`.
         unfit: methods that were left out, and why: `lrp: LRP needs a network of ReLUs, ...`.
         passed: with `require`, whether the winner passed its tests; otherwise True.
         tensors: the file of the maps; None where they were not saved.
@@ -150,7 +147,6 @@ class ExplainRecord(Record):
     probability: float | None
     images: int
     rows: tuple[Explanation, ...]
-    failures: tuple[str, ...] = ()
     unfit: tuple[str, ...] = ()
     passed: bool = True
     tensors: str | None = None

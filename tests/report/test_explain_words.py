@@ -67,10 +67,26 @@ def test_the_place_of_the_evidence_has_no_better_grade_than_its_maps(explained, 
     rows = (first, replace(first, method="gradcam"), sure)
     words = view_of(record).answer(replace(record, rows=rows))
     but = "" if grade == "passed" else ", none of which passed"
-    assert words.endswith(f"evidence: centre (2 of 3 maps{but})")
+    assert words.endswith(f"evidence: centre (2 of 3 maps{but}); the weights are random")
 
 
-def test_a_map_that_cannot_be_tested_says_what_was(explained):
+def test_the_heading_says_what_passed_means_and_whether_maps_disagree_with_all(explained):
+    record = explained(judgement(1), (judgement(1, test="covering"),), 1)
+    words = view_of(record).answer(record)
+    assert "1 of 1 map tested: 1 passed (covering what they mark lowers the score more than covering" in words
+    row = replace(record.rows[0], agreement=0.1)
+    for agreement, said in (
+        (0.2, "the maps disagree with one another"),
+        (0.5, "that disagree with the others: hir"),
+    ):
+        both = replace(record, rows=(row, replace(row, method="lrp", agreement=agreement)))
+        assert said in dict(explain_sheet(both).facts)["agreement"]
+
+
+def test_a_map_that_cannot_be_tested_says_why(explained):
     tests = (judgement(1, test="repeat"), judgement(not_made=1, test="covering"))
-    record = explained(replace(judgement(not_made=1), answer="not tested"), tests, 1)
-    assert "1 map, not fully tested: 1 of 2 tests passed" in view_of(record).answer(record)
+    why = replace(judgement(not_made=1), answer="not tested", reason="the score is higher")
+    record = explained(why, tests, 1)
+    assert "1 map, not fully tested: the score is higher; the weights are random" in view_of(record).answer(
+        record
+    )

@@ -131,7 +131,7 @@ class Effect:
         self._right.add(after.scores.tensor(), truth)
         self.n_images += len(after)
 
-    def to_row(self, mode: str, categories: Sequence[str] | None, before: Share | None) -> Ablation:
+    def to_row(self, categories: Sequence[str] | None, before: Share | None) -> Ablation:
         """`before`: the accuracy of the intact model."""
         accuracy = self._right.share()
         means = {name: total / self.n_images for name, total in self._sums.items()}
@@ -140,7 +140,6 @@ class Effect:
         return Ablation(
             **self.candidate.call.fields,
             channel=self.channel,
-            mode=mode,
             target_logit_change=_finite(means["change"]),
             target_probability=_finite(means.get("probability")),
             prediction_changed=self._has_changed,
@@ -357,8 +356,8 @@ class Ablating:
         self._classes.update(followed.classes or ())
 
     def _conclude(self) -> None:
-        how, accuracy, main = self._request.how, self._right.share(), self._trial.main
-        rows = [effect.to_row(how, self._categories, accuracy) for effect in self._effects]
+        accuracy, main = self._right.share(), self._trial.main
+        rows = [effect.to_row(self._categories, accuracy) for effect in self._effects]
         effects = {
             id(row): torch.cat(effect.divergences) for row, effect in zip(rows, self._effects, strict=True)
         }

@@ -44,7 +44,6 @@ from modelscope_cli.inputs.grammar import by
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.explain import (
-    FAILED,
     FIGURES,
     MOST_SHOWN,
     NONE,
@@ -78,7 +77,6 @@ class Totals:
     words: str | None = None
     index: int | None = None
     unfit: dict[str, str] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)  # the first `MOST_SHOWN`
     kept: list[ExplainedImage] = field(default_factory=list)  # the first `MOST_SHOWN`
     _first: dict[str, MethodResult] = field(default_factory=dict)
     _values: dict[str, dict[str, "array[float]"]] = field(default_factory=dict)  # method -> figure
@@ -99,10 +97,8 @@ class Totals:
         for method, outcome in result.maps.items():
             self._first.setdefault(method, outcome)
             self._places.setdefault(method, Counter()).update([outcome.where.place] if outcome.where else [])
-            failed = [one.test for one in outcome.receipt.tests if one.answer == FAILED]
-            self.failures += [f"{test} of {method} on {result.name}" for test in failed]
             figures = {key: getattr(outcome.receipt, key) for key in FIGURES}
-            figures |= {key: getattr(outcome, key) for key in ("seconds", "adds_up_to", "agreement")}
+            figures |= {key: getattr(outcome, key) for key in ("adds_up_to", "agreement")}
             figures["completeness"] = outcome.map.completeness
             for key, value in figures.items():
                 values = self._values.setdefault(method, {}).setdefault(key, array("d"))
@@ -110,7 +106,6 @@ class Totals:
                     values.append(value)
             answers = Receipt(tests=outcome.receipt.tests, verdict=outcome.receipt.verdict)
             self._judged.setdefault(method, []).append(answers)
-        del self.failures[MOST_SHOWN:]
         if len(self.kept) < MOST_SHOWN:
             self.kept.append(result)
 
@@ -134,7 +129,6 @@ class Totals:
             layer=first.map.layer,
             why=first.map.why,
             completeness=means["completeness"],
-            seconds=means["seconds"] or 0.0,
             receipt=receipt,
             adds_up_to=means["adds_up_to"],
             where=first.where if self.images == 1 else None,
@@ -198,7 +192,13 @@ def explain(
         needs_weights=require is not None,
         progress=progress,
     )
-    subject.open(batch=1)  # an image is asked many times over before the next
+    try:
+        subject.open(batch=1)  # an image is asked many times over before the next
+    except UsageError as error:
+        if str(error.hint).count("--input ") < 2:
+            raise
+        message = f"{error.message}, but explain takes models with one input, an image"
+        raise UsageError(message, "modelscope ablate --help   takes models with several inputs") from error
     tell_of_size(subject)
     totals = Totals()
     aim, calls, most = parse_aim(target), _calls(subject, layer), given.request.batch or BATCH
@@ -237,7 +237,6 @@ def explain(
         probability=None if totals.probability is None else totals.probability / totals.images,
         images=totals.images,
         rows=rows,
-        failures=tuple(totals.failures) if totals.images > 1 else (),
         unfit=tuple(f"{name}: {why}" for name, why in totals.unfit.items()),
         passed=require is None or (verdict is not None and verdict.answer == PASSED),
         hooks=hooks,
@@ -329,7 +328,7 @@ def _asking(
 
         def ask(batch: Batch, first: int) -> Iterator[ImageQuery]:
             pictures = batch.pictures
-            for n, image in enumerate(_images(batch.args)):
+            for n, image in enumerate(_images(batch)):
                 counted = Counted(run)
                 with torch.no_grad():
                     output = counted(image.clone())  # which a model may write to
@@ -367,9 +366,9 @@ def _asking(
         yield ask
 
 
-def _images(args: Arguments) -> Iterator[Tensor]:
+def _images(batch: Batch) -> Iterator[Tensor]:
     """Return the images of a batch, each `(1, C, H, W)`."""
-    tensors = [tensor for _, tensor in tensors_in(args)]
+    args, tensors = batch.args, [tensor for _, tensor in tensors_in(batch.args)]
     is_list = isinstance(args, tuple) and len(args) > 0 and isinstance(args[0], list)
     if is_list and all(tensor.ndim == 3 for tensor in tensors):
         each = [tensor[None] for tensor in tensors]
@@ -377,6 +376,9 @@ def _images(args: Arguments) -> Iterator[Tensor]:
         each = list(tensors[0].split(1)) if len(tensors) == 1 else []
     if not each or each[0].ndim != 4 or not each[0].is_floating_point():
         given = " and ".join(by(tensor.shape) for tensor in tensors)
-        message = f"explain draws maps of single images, (N, C, H, W), but the input is {given}"
+        message = f"explain takes models with one input, images (N, C, H, W), but the input is {given}"
         raise CannotRunError(message, "modelscope ablate ...   measures the effect of each layer")
+    if each[0][0, 0].numel() == 1:
+        larger = "--size 224" if batch.pictures else f"--input-shape 1,{each[0].shape[1]},224,224"
+        raise CannotRunError("an image of one pixel has no parts to explain", larger)
     return iter(each)

@@ -1,6 +1,5 @@
 """The maps of one image, and the receipt of each."""
 
-import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -32,7 +31,6 @@ class MethodResult(ShownMap):
     """A map and its tests."""
 
     map: Map
-    seconds: float  # time for the map alone
     adds_up_to: float | None = None  # the sum of a map in logits over its expected value
     agreement: float | None = None  # see `Explanation`
 
@@ -112,7 +110,6 @@ def _outcomes(
     unfit: dict[str, UnfitError] = {}
     flat = {name for name in names if METHODS[name].is_local and question.scored.target.is_at_peak}
     for name in sorted(names, key=flat.__contains__):
-        started = time.perf_counter()
         try:
             if name in flat:  # but for rounding, whatever the image
                 message = "the similarity of the output to itself is at its maximum, so its gradient is zero"
@@ -125,13 +122,10 @@ def _outcomes(
                 raise _because(error, model) from error
             unfit[name] = error
             continue
-        seconds = time.perf_counter() - started
         full_size = explanation.on(size)
         units = METHODS[name].units and question.scored.target.score_name.replace("logit", "logits")
         box = evidence_box(full_size)
-        outcomes[name] = MethodResult(
-            explanation.cells, full_size, units, Receipt(), box, explanation, seconds
-        )
+        outcomes[name] = MethodResult(explanation.cells, full_size, units, Receipt(), box, explanation)
     if not outcomes:
         raise _because(next(iter(unfit.values())), model)
     in_logits = [n for n, one in outcomes.items() if METHODS[n].units and (one.map.completeness or 0.0) <= 1]
@@ -169,6 +163,9 @@ def _logits_of_nothing(kinds: Collection[str], scored: Scored, image: Tensor) ->
     return dict(zip(kinds, numbers(map(logit, kinds))(), strict=True))
 
 
+_LEAST_CELLS = 9  # of fewer, the order may stay the same when half of the image is covered
+
+
 def _with_receipts(
     question: ImageQuery, outcomes: Mapping[str, MethodResult], model: nn.Module
 ) -> dict[str, MethodResult]:
@@ -190,6 +187,7 @@ def _with_receipts(
         return maps
 
     repeated, elsewhere = again(), again(faithfulness.left_half)
+    elsewhere = {name: one for name, one in elsewhere.items() if one.numel() >= _LEAST_CELLS}
     head = find_head(model, partial(scored.scores, image))
     references = {n: one.cells if one.map.brief is None else one.map.brief for n, one in outcomes.items()}
     is_linear = all(METHODS[name].units for name in outcomes)  # maps in logits are linear in them
@@ -207,14 +205,17 @@ def _with_receipts(
         for key, others in (("repeatability", repeated), ("other_image", elsewhere)):
             figures[key] = spearman(others[name], references[name]) if name in others else None
         figures["head_randomisation"] = randomised.get(name)
-        receipt = judged(replace(outcome.receipt, **figures), reasons, outcome.map.completeness)
+        few = {"image": f"the map has fewer than {_LEAST_CELLS} cells"}
+        why = reasons | few if references[name].numel() < _LEAST_CELLS else reasons
+        receipt = judged(replace(outcome.receipt, **figures), why, outcome.map.completeness)
         receipts[name] = replace(outcome, receipt=receipt)
     return receipts
 
 
 def _unseen(question: ImageQuery) -> str:
-    """Say why covering cannot be tested: the class is too improbable in the image; empty if it can."""
+    """Say why covering cannot be tested: the class is improbable, and not the predicted one; empty if it can."""
     target = question.scored.target
-    if not isinstance(target, ClassTarget) or question.probability >= target.least_probability:
+    if not isinstance(target, ClassTarget) or target.is_predicted:
         return ""
-    return f"class probability below {percent(target.least_probability)}"
+    words = f"another class is predicted, and this one is below {percent(target.least_probability)}"
+    return words if question.probability < target.least_probability else ""

@@ -22,6 +22,7 @@ class ClassTarget:
     label: str | None = None
     has_several: bool = False  # whether an image can have several classes (multi-label)
     n_classes: int = 0
+    is_predicted: bool = False  # whether no class has a higher score
     has_probability: ClassVar[bool] = True
     is_at_peak: ClassVar[bool] = False
     score_name: ClassVar[str] = "logit"
@@ -77,7 +78,7 @@ def choose_target(
         words, has_share = f"{followed.words}{reader.named}", followed.probability is not None
         facts = (words, has_share, followed.is_at_peak, followed.name)
         return OtherTarget(reader, image, followed, *facts)
-    index = (
-        int(said.logits.argmax(1)) if aim.kind == PREDICTED else class_index(aim.name, said.n_classes, labels)
-    )
-    return ClassTarget(reader, index, label_of_class(index, labels), said.has_several, said.n_classes)
+    first = int(said.logits.argmax(1))
+    index = first if aim.kind == PREDICTED else class_index(aim.name, said.n_classes, labels)
+    label = label_of_class(index, labels)
+    return ClassTarget(reader, index, label, said.has_several, said.n_classes, index == first)

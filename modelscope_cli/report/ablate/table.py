@@ -47,7 +47,7 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
         percentage("accuracy", "accuracy", lambda r: r.accuracy and r.accuracy.value, rank=0),
         *field_columns(Ablation, "accuracy_drop"),
         Column("answer", answer_title, answer_of, is_number=False, rank=0, also=("always",)),
-        *field_columns(Ablation, "order mode"),
+        *field_columns(Ablation, "order"),
     )
 
 

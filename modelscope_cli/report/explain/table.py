@@ -24,6 +24,10 @@ from modelscope_cli.report.numbers import headline, hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, inner_columns
 
 _NOT_ALL = "not fully tested"
+_MEANT = {
+    PASSED: " (covering what they mark lowers the score more than covering shifted copies)",
+    WEAK: " (covering shifted copies lowers the score about as much)",
+}
 _GRADES = (FAILED, WEAK, _NOT_ALL, PASSED)  # a headline begins with the worst
 MEANINGS = {
     "receipt": "the tests of a map: repeatability, dependence on the image and on the head, covering",
@@ -34,7 +38,8 @@ MEANINGS = {
     "repeatability": "similarity of the map to that of a second run",
     "other image": "similarity of the map to that of the image with its right half covered",
     "head randomisation": "similarity of the map to that of a model with a random head",
-    "completeness": "the sum of the map as a share of logit - logit(baseline)",
+    "adds up to": "the sum of the map as a share of logit - logit(baseline)",
+    "completeness": "by how much the sum of integrated gradients misses that difference, relative to it",
 }
 
 
@@ -44,7 +49,15 @@ def explain_columns() -> tuple[Column, ...]:
 
     return (
         *field_columns(Explanation, "method"),
-        Column("verdict", "verdict", _answered, _grades, is_number=False, rank=0, is_bad=_is_not_passed),
+        Column(
+            "verdict",
+            "verdict",
+            _answered,
+            lambda r: graded(r.receipt.verdict),
+            is_number=False,
+            rank=0,
+            is_bad=lambda r: _answered(r) not in (None, PASSED),
+        ),
         Column("where", "where", lambda r: next(iter(r.places), None), _where, is_number=False),
         *field_columns(Explanation, "layer", text=lambda r: r.layer or "pixels"),
         *field_columns(Explanation, "adds_up_to"),
@@ -52,7 +65,6 @@ def explain_columns() -> tuple[Column, ...]:
         *field_columns(Explanation, "agreement"),
         *of_receipt("repeatability other_image head_randomisation covering_chance covering_margin"),
         *field_columns(Explanation, "completeness"),
-        *field_columns(Explanation, "seconds", text=lambda r: f"{r.seconds:.2f}"),
         Column(
             "failed", "failed", lambda r: "; ".join(r.receipt.failed), is_number=False, rank=9, is_shown=False
         ),
@@ -65,10 +77,6 @@ def _where(row: Explanation) -> str:
     return ", ".join(f"{n} {place}" for place, n in row.places.items())
 
 
-def _is_not_passed(row: Explanation) -> bool:
-    return _answered(row) not in (None, PASSED)
-
-
 def graded(verdict: TestJudgement | None) -> str:
     """Return the grade of a map; of several images `weak on 1 image, passed on 1`."""
     if verdict is None:
@@ -79,10 +87,6 @@ def graded(verdict: TestJudgement | None) -> str:
     if n == 1 and not others:
         return first
     return ", ".join([f"{first} on {counted(n, 'image')}", *(f"{grade} on {n}" for grade, n in others)])
-
-
-def _grades(row: Explanation) -> str:
-    return graded(row.receipt.verdict)
 
 
 def _covering(receipt: Receipt) -> str:
@@ -111,21 +115,26 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
     answers: dict[str, list[str]] = {}
     for row in record.rows:
         answers.setdefault(_answers(row.receipt), []).append(row.method)
+    if any(_answered(row) == PASSED for row in record.rows):
+        facts += [("passed", "covering what a map marks lowers the score more than covering shifted copies")]
     is_shared = len(answers) == 1 < len(record.rows)
     facts += [
         ("all maps" if is_shared else ", ".join(methods), words)
         for words, methods in answers.items()
         if words
     ]
-    apart = [
-        row.method for row in record.rows if row.agreement is not None and row.agreement < LEAST_AGREEMENT
-    ]
-    facts += [("agreement", f"maps that disagree with the others: {', '.join(apart)}")] if apart else []
-    facts += [("failed", "; ".join(record.failures))] if record.failures else []
+    compared = [row for row in record.rows if row.agreement is not None]
+    apart = [row.method for row in compared if (row.agreement or 0.0) < LEAST_AGREEMENT]
+    which = f"maps that disagree with the others: {', '.join(apart)}"
+    which = "the maps disagree with one another" if len(apart) == len(compared) else which
+    facts += [("agreement", which)] if apart else []
     facts += [("left out", why) for why in record.unfit]
     if record.receipt_kind != NONE:
-        facts += [("receipt", f"{_test_counts(record)}; {record.passes:,} passes")]
-        facts += [("columns", "; ".join(map(": ".join, MEANINGS.items()))), ("order", RULE)]
+        tests = [one for row in record.rows for one in row.receipt.tests]
+        n = sum(one.passed + one.weak + one.failed + one.not_made for one in tests)
+        receipt = f"{sum(one.passed for one in tests)} of {n} tests passed; {record.passes:,} passes"
+        meanings = "; ".join(map(": ".join, MEANINGS.items()))
+        facts += [("receipt", receipt), ("columns", meanings), ("order", RULE)]
     facts += hook_facts(record.hooks)
     facts += [("maps", record.tensors)] if record.tensors is not None else []
     return facts
@@ -149,13 +158,16 @@ def answer(record: ExplainRecord) -> str:
     elif record.images > 1:
         alike: dict[str, list[str]] = {}
         for row in rows:
-            alike.setdefault(_grades(row), []).append(row.method)
+            alike.setdefault(graded(row.receipt.verdict), []).append(row.method)
         words += [f"{', '.join(names)} {how}" for how, names in alike.items()]
     elif not n_tested:
-        words[0] += f": {counted(n, 'map')}, {_NOT_ALL}: {_test_counts(record)}"
+        reasons = dict.fromkeys(row.receipt.verdict.reason for row in rows if row.receipt.verdict)
+        words[0] += f": {counted(n, 'map')}, {_NOT_ALL}: {'; '.join(reasons)}"
     else:
-        grades = ", ".join(f"{len(rows)} {grade}" for grade, rows in given.items() if rows)
-        words[0] += f": {n_tested} of {counted(n, 'map')} tested, {grades}"
+        grades = ", ".join(
+            f"{len(rows)} {grade}{_MEANT.get(grade, '')}" for grade, rows in given.items() if rows
+        )
+        words[0] += f": {n_tested} of {counted(n, 'map')} tested: {grades}"
         for row in given[FAILED]:
             failed = [one.test for one in row.receipt.tests if one.answer == FAILED]
             words.append(f"{row.method} fails {', '.join(failed)}")
@@ -167,6 +179,7 @@ def answer(record: ExplainRecord) -> str:
         sure = sum(_answered(row) == PASSED for row in rows if row.method in methods)
         maps += f", {sure or 'none'} of which passed" * (sure < len(methods) and n_tested > 0)
         words.append(f"evidence: {place} ({maps})")
+    words += ["the weights are random"] if record.run.model.weights.resolved == "random" else []
     words += [] if record.passed else ["the requirement is not met"]
     return "; ".join(words)
 
@@ -199,10 +212,3 @@ def _answers(receipt: Receipt) -> str:
             tests = ", ".join(f"{', '.join(names)} ({reason})" for reason, names in reasons.items())
             results.append(f"{words}: {tests}")
     return "; ".join(results)
-
-
-def _test_counts(record: ExplainRecord) -> str:
-    """Count the test results of all methods and images: `10 of 13 tests passed`."""
-    tests = [one for row in record.rows for one in row.receipt.tests]
-    n = sum(one.passed + one.weak + one.failed + one.not_made for one in tests)
-    return f"{sum(one.passed for one in tests)} of {n} tests passed"

@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import modelscope_cli as ms
-from modelscope_cli.errors import CannotRunError
+from modelscope_cli.errors import CannotRunError, UsageError
 
 X = torch.rand(1, 3, 12, 12, generator=torch.Generator().manual_seed(0))
 
@@ -96,3 +96,51 @@ def test_a_quantized_layer_is_named() -> None:
     with pytest.raises(CannotRunError, match=r"layer 'fc' \(Linear\) is quantized"):
         cells(model)
     assert ms.explain(model, X, method="occlusion", receipt=False).rows
+
+
+class Pair(Plain):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return super().forward(x + y)
+
+
+def test_a_model_with_two_inputs_is_refused_with_a_hint_that_is_not() -> None:
+    with pytest.raises(
+        UsageError, match="needs more arguments: y, but explain takes models with one input"
+    ) as error:
+        ms.explain(Pair(), X)
+    assert "modelscope ablate --help " in str(error.value.hint)
+    with pytest.raises(CannotRunError, match=r"one input, images .* 1 x 3 x 12 x 12 and 1 x 3 x 12 x 12"):
+        ms.explain(Pair(), {"x": X, "y": X})
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 2)])
+def test_an_image_of_one_pixel_is_refused(size: tuple[int, int]) -> None:
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)
+    )
+    if size == (1, 2):
+        (row,) = ms.explain(model, X[..., :1, :2], method="hirescam").rows
+        assert {one.test: one.answer for one in row.receipt.tests}["image"] == "not made"
+        return
+    with pytest.raises(CannotRunError, match="one pixel has no parts") as error:
+        ms.explain(model, X[..., :1, :1])
+    assert error.value.hint == "input_shape=(1, 3, 224, 224)"
+
+
+def test_the_predicted_class_is_tested_however_improbable_and_another_is_not() -> None:
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 100)
+    )
+    image = torch.zeros(1, 3, 32, 32)
+    image[..., 4:16, 4:16] = 3.0
+    with torch.no_grad():
+        model[0].weight.fill_(1 / 27)
+        model[0].bias.fill_(-2.1)
+        model[4].bias.zero_()
+        model[4].weight.copy_(torch.linspace(-1, 1, 100)[:, None].expand(100, 8))
+    first = ms.explain(model, image, method="hirescam")
+    assert first.target_index == 99
+    assert first.probability < 0.05
+    assert first.rows[0].receipt.verdict.answer == "passed"
+    other = ms.explain(model, image, method="hirescam", target=70).rows[0].receipt
+    assert {one.test: one.reason for one in other.tests}["covering"].startswith("another class is predicted")

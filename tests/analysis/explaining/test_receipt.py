@@ -145,8 +145,8 @@ def test_a_map_no_better_than_its_shifted_copies_is_weak(covering, answer):
         receipt.verdict.reason
         == {
             PASSED: "",
-            WEAK: "shifted copies of the map do about as well",
-            FAILED: "showing more of the map does not raise the score",
+            WEAK: "the score falls about as much for shifted copies of the map",
+            FAILED: "the score does not fall when what the map marks is covered",
         }[answer]
     )
     verdict = receipt.verdict
@@ -178,7 +178,7 @@ def test_the_answer_for_several_images_is_that_of_most_and_all_are_counted():
     covering = found.tests[2]
     assert (covering.answer, covering.passed, covering.failed, covering.not_made) == (FAILED, 1, 2, 1)
     assert (found.verdict.answer, found.verdict.passed, found.verdict.not_made) == (FAILED, 1, 1)
-    assert found.failed == ("showing more of the map does not raise the score",)
+    assert found.failed == ("the score does not fall when what the map marks is covered",)
     tied = together(GOOD, [changed(), changed(covering=None)])
     assert (tied.tests[2].answer, tied.verdict.answer) == (NOT_MADE, NOT_TESTED)
 

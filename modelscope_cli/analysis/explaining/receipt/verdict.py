@@ -37,7 +37,7 @@ _TESTS = {
     "image": _Test(
         "other_image", MOST_OTHER_IMAGE.__ge__, "the map does not change when half of the image is covered"
     ),
-    "covering": _Test("covering", (0.0).__lt__, "showing more of the map does not raise the score"),
+    "covering": _Test("covering", (0.0).__lt__, "the score does not fall when what the map marks is covered"),
     "head": _Test("head_randomisation", MOST_HEAD.__ge__, "the map does not change with a random head"),
     "completeness": _Test("", MOST_INCOMPLETE.__ge__, "the sum of the map is more than 10 % off"),
 }
@@ -63,7 +63,9 @@ def judged(
         elif name == "covering" and 0 < value <= (receipt.covering_chance or 0) + (
             receipt.covering_margin or 0
         ):
-            answers.append(_answered(name, WEAK, "shifted copies of the map do about as well"))
+            answers.append(
+                _answered(name, WEAK, "the score falls about as much for shifted copies of the map")
+            )
         elif test.is_met(value):
             answers.append(_answered(name, PASSED))
         else:
