@@ -14,9 +14,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
+from modelscope_cli.analysis.health.lost_signal import lost_signal
 from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
 from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at, message_of
-from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.target_spec import name_class
 from modelscope_cli.analysis.supported import check_onnx
@@ -41,10 +41,11 @@ from modelscope_cli.models.load import family_of_module, load_model
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.models.request import Model, ModelRequest, as_request, seed_of
 from modelscope_cli.records.keywords import DEFAULTS, OUTPUT_KINDS, Keywords, ModelKeywords, as_tuple
-from modelscope_cli.records.naming import ENOUGH_ALIKE, counted, dtype_name, rounded, with_article
+from modelscope_cli.records.naming import ENOUGH_ALIKE, counted, dtype_name, with_article
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell, tell_more
 from modelscope_cli.records.refusals import check_word
 from modelscope_cli.records.run import (
+    ALIKE,
     SATURATED,
     Arguments,
     HookReport,
@@ -58,7 +59,6 @@ from modelscope_cli.records.run import (
 )
 
 T = TypeVar("T")
-_ALIKE = 2**-8  # of the range of scores: the resolution of bfloat16, in which trained models are run
 _JUDGED = ("grads", "explain", "ablate", "predict")  # where scores may say nothing
 
 
@@ -177,55 +177,45 @@ class Subject:
             message = f"the classes of this model have no labels, so '--target {target}' is not known"
             raise UsageError(message, f"{option} --target {shlex.quote(target)}   if this is their order")
 
-    def tell_if_degenerate(self, judged: Degenerate, best: Sequence[int] = ()) -> None:
-        """Warn if the scores of all images say nothing, if any are not finite, if those of random weights hardly
-        differ, or if all images of several folders have the same best class (`best`: those of the predictions)."""
-        if code := judged.told():
-            remedies = ", or ".join(self._remedies(code))
-            message = message_of(code, self.command, judged.codes.count(code))
-            self.warn([Notice(code, f"{message}; try {remedies}" if remedies else message)])
+    def tell_if_degenerate(
+        self, judged: Degenerate, best: Sequence[int] = (), least: float | None = None
+    ) -> None:
+        """Warn if the scores of all images say nothing, if any are not finite, or if all images of several folders
+        have the same best class (`best`: those of the predictions), and name the layer that causes it.
+
+        `least`: otherwise warn if the output for another image differs by no more than this, and a layer causes it.
+        """
+        code, folders = judged.told(), class_folders(self.inputs.files)
+        is_one = len({*best}) == 1 and len(best) >= ENOUGH_ALIKE and len(folders) > 1
+        is_random, lost = self.loaded.info.weights.resolved == "random", None
+        if (code or ((is_one or least is not None) and not is_random)) and not self._hooks:
+            lost = lost_signal(self.loaded.module, self.first, self.seed)
+        if code:
+            message = message_of(code, judged.codes.count(code))
+            message += f": {lost[1]}" if lost is not None and code != SATURATED else ""
+            message += "; try --checkpoint FILE with trained weights" * is_random
+            self.warn([Notice(code, message)])
             if code != SATURATED:
                 return
-        share, is_random = judged.likeness(), self.loaded.info.weights.resolved == "random"
-        folders = class_folders(self.inputs.files)
-        is_one = len({*best}) == 1 and len(best) >= ENOUGH_ALIKE and len(folders) > 1
-        if share is not None and (is_random or (share < _ALIKE and not is_one)):
-            likely = "the output hardly depends on the image, or the images are nearly alike"
-            words = (
-                f"the scores of the {len(judged.codes)} images differ by at most {rounded(100 * share)} % of"
-            )
-            words += " their range, too little to change the prediction: "
-            words += "the weights are random" if is_random else likely
-            self.warn([Notice("scores_alike", words)])
-        elif is_one:
+        if is_one:
             name = name_class(best[0], self.loaded.categories)
             message = f"all {len(best)} images of {len(folders)} folders are predicted as class {name}"
-            self.warn([Notice("one_class", f"{message}: try another --size, or predict --doctor")])
-
-    def _remedies(self, code: str) -> Iterator[str]:
-        first = self._read_first() if code == SATURATED and self.command == "grads" else None
-        if first is not None:
-            yield from ["--dtype float32"] * (
-                self.request is not None and not any(look_at(first.settled()).codes)
-            )
-            guesses = None if getattr(first.main, "ending", "") else first.main.guesses(2, None)
-            yield from (f"--target {guess.index}" for guess in (guesses or ((),))[0][1:])
-        if self.loaded.info.weights.resolved == "random":
-            yield "--checkpoint FILE with trained weights"
-
-    def _read_first(self) -> ModelOutput | None:
-        """Return the output for the first batch; None for a model that cannot be run."""
-        args, module = cloned(self.first.args), self.loaded.module
-        with suppress(CannotRunError), HookSession(module) as session:
-            return OutputReader.of(self.loaded).read(session.run(args), args)
-        return None
+            cause = "try another --size, or predict --doctor" if lost is None else lost[1]
+            self.warn([Notice("one_class", f"{message}: {cause}")])
+        elif lost is not None and least is not None and lost[2] <= least:
+            code, depends = ("scores_alike", "hardly depends") if lost[2] else (ALIKE, "does not depend")
+            self.warn([Notice(code, f"the output {depends} on the image: {lost[1]}")])
 
     def _fill_batch_norms(self) -> None:
         """Give batch norms of random weights the statistics of the first batch if the scores say nothing else: with
         their initial ones the values grow or vanish from layer to layer."""
-        first, filled = self._read_first() if never_saw_a_batch(self.loaded.module)() else None, []
-        if first is None or not all(look_at(first, self.first.args).codes):
+        if not never_saw_a_batch(self.loaded.module)():
             return
+        args, filled = cloned(self.first.args), []
+        with suppress(CannotRunError), HookSession(self.loaded.module) as session:
+            first = OutputReader.of(self.loaded).read(session.run(args), args)
+            if not all(look_at(first, self.first.args).codes):
+                return
         with suppress(ForwardError), HookSession(self.loaded.module) as session:  # which puts all back
             norms = [one for one in self.loaded.module.modules() if isinstance(one, _BatchNorm)]
             for norm in norms:
@@ -234,8 +224,7 @@ class Subject:
             filled = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
         for buffer, value in filled:
             buffer.copy_(value)
-        why = "with the initial ones, the scores say nothing"
-        message = f"the batch norms use the statistics of the first batch: {why}"
+        message = "the batch norms use the statistics of the first batch: the initial ones say nothing"
         self.warn([Notice("first_batch_statistics", message)] * bool(filled))
 
     def conclude(self) -> tuple[HookReport, ...]:

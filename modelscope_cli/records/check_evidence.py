@@ -114,6 +114,7 @@ class Forward:
         norms: what enters every batch norm that normalises by running statistics.
         score_std: standard deviation of the scores over the classes, as root mean square over the images of a
             batch, the largest of all batches; None as `answers`.
+        lost: the layer after which nothing depends on the image, and what was seen there; None if none is known.
     """
 
     activations: tuple[ActivationStats, ...]
@@ -125,6 +126,7 @@ class Forward:
     output_spread: float | None = None
     norms: tuple[NormInput, ...] = ()
     score_std: float | None = None
+    lost: tuple[str, str] | None = None
 
     @property
     def is_finite(self) -> bool:

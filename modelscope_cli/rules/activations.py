@@ -215,6 +215,8 @@ def _no_scores(evidence: Evidence, threshold: float) -> str | None:
     assert evidence.forward is not None
     if evidence.forward.score_std is None:
         return "the output is not a row of class scores"
+    if evidence.forward.lost and evidence.forward.output_spread:
+        return "the output hardly depends on the input (MS604)"
     return foreign_statistics(evidence) if evidence.forward.is_finite else "forward values are not finite"
 
 

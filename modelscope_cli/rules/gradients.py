@@ -85,7 +85,7 @@ def _weights(backward: Backward) -> Iterator[Weight]:
     VANISHING,
     needs=_BACKWARD,
     excuse=_no_vanishing_to_judge,
-    follows=("MS202",),
+    follows=("MS202", "MS604"),
     measure=SCALE,
     source=VANISHING_SOURCE,
 )

@@ -206,7 +206,9 @@ def test_scores_of_healthy_networks_are_not_called_degenerate(kind, command):
             return  # which take them for scores of one class, of which the softmax is saturated
     else:
         more = {"batch": 2} if command == "grads" and len(x) == 2 else {}
-    assert codes(getattr(ms, command)(module, x, **more)) == []
+    is_stub = command == "predict" and isinstance(module, Given)  # which is told to ignore its image
+    expected = ["same_for_all_images"] if is_stub else []
+    assert codes(getattr(ms, command)(module, x, **more)) == expected
 
 
 # What the warning of `grads` has to be.
@@ -330,38 +332,6 @@ class Dropped(nn.Module):
 def run(line, capsys):
     code = run_argv(shlex.split(line))
     return code, capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "grads models.py:scaled --no-save",
-        "grads models.py:Dropped --no-save",
-        "grads models.py:Narrow --dtype bfloat16 --no-save",
-    ],
-)
-def test_what_a_warning_says_to_try_works(line, tmp_path, monkeypatch, capsys, undrawn):
-    from pathlib import Path
-
-    monkeypatch.chdir(tmp_path)
-    Path("models.py").write_text(FILE.format(folder=str(Path(__file__).parent)))
-    noise().save("noise.png")
-    line += "" if "noise.png" in line else f" --input-shape 1,3,{SIZE},{SIZE}"
-    code, said = run(line, capsys)
-    said = " ".join(said.split())
-    assert code == 0
-    assert "the scores are saturated" in said
-    remedies = [part.strip() for part in said.partition("; try ")[2].partition(" wrote ")[0].split(", or ")]
-    remedies = [
-        " ".join(part.split()[:2]) for part in remedies if part.startswith("--") and "FILE" not in part
-    ]
-    assert remedies
-    for remedy in remedies:
-        code, said = run(
-            f"{line} {remedy}" if "dtype" not in remedy else line.replace("--dtype bfloat16", remedy), capsys
-        )
-        assert code == 0, remedy
-        assert "are saturated" not in " ".join(said.split()), remedy
 
 
 @pytest.mark.parametrize("command", ["grads", "predict", "ablate", "explain --receipt none"])

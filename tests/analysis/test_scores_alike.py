@@ -8,17 +8,12 @@ import modelscope_cli as ms
 from modelscope_cli.records.run import DEGENERATE
 
 
-@pytest.mark.parametrize("command", [ms.predict, ms.ablate, ms.explain, ms.grads])
 @pytest.mark.parametrize(("gap", "is_told"), [(1e-3, True), (2e-2, False), (0.5, False)])
-def test_scores_that_hardly_differ_between_images_are_told(command, gap, is_told):
-    net = Slight(gap)
+def test_scores_that_hardly_differ_between_images_are_told(gap, is_told):
     x = torch.stack([torch.full((3, 8, 8), level) for level in (0.0, 0.25, 1.0)])
-    record = command(net, x, **({"batch": 1} if command is ms.explain else {}))
-    told = [one.message for one in record.run.warnings if one.code == "scores_alike"]
+    told = [one.message for one in ms.predict(Slight(gap), x).run.warnings if one.code == "scores_alike"]
     assert bool(told) == is_told
-    assert (
-        not told or f"the scores of the 3 images differ by at most {100 * gap:g} % of their range" in told[0]
-    )
+    assert not told or "hardly depends on the image: the output of conv (Conv2d) differs by" in told[0]
 
 
 class Slight(nn.Module):

@@ -111,7 +111,7 @@ def test_a_constant_output_is_an_error_also_for_a_single_image():
     model = network(head=Scale(0.0, 16))
     model[1].requires_grad_(False)
     for n in (1, 2):
-        assert ("MS604", "error", None) in found(model, noise(n, 8), select="MS6")
+        assert ("MS604", "error", "1") in found(model, noise(n, 8), select="MS6")
     assert found(network(), noise(1, 8), select="MS604") == {}
     with pytest.raises(CannotRunError, match="MS604 was not judged"):  # the images are all the same
         found(network(), noise(1, 8).expand(4, 8), select="MS604")

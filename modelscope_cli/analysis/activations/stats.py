@@ -17,6 +17,7 @@ from modelscope_cli.analysis.activations.observer import (
     to_rows,
 )
 from modelscope_cli.analysis.blocks.blocks import Blocks
+from modelscope_cli.analysis.health.lost_signal import HARDLY
 from modelscope_cli.analysis.outputs.degenerate import Degenerate, too_large
 from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
 from modelscope_cli.analysis.statistics.moments import Wanted
@@ -31,8 +32,8 @@ from modelscope_cli.records.keywords import MODES, BlockKeywords, as_tuple, bloc
 from modelscope_cli.records.naming import NEAR_ZERO, some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.refusals import check_word
-from modelscope_cli.records.run import ALIKE, SATURATED, Notice
-from modelscope_cli.records.stats import COLUMN_OF_FIGURE, StatsRecord, quantiles_in
+from modelscope_cli.records.run import ALIKE, Notice
+from modelscope_cli.records.stats import COLUMN_OF_FIGURE, LARGE_SCORES, StatsRecord, quantiles_in
 
 
 class Observation:
@@ -153,11 +154,12 @@ def stats(
     hooks = subject.conclude()
     if not rows:
         raise _nothing_to_show(subject, selection)
-    if alikes and all(alikes):
-        code = SATURATED if (rows[-1].type, rows[-1].min, rows[-1].max) == ("Softmax", 0, 1) else ALIKE
-        subject.tell_if_degenerate(Degenerate((code,) * subject.inputs.n_images))
-    if not layer and not exclude and len(rows[-1].shape) == 2:
-        subject.warn(too_large(rows[-1].std or 0.0, module, is_training=is_training))
+    code = ALIKE if alikes and all(alikes) else ""
+    is_row = len(rows[-1].shape) == 2 and not layer and not exclude
+    std = (rows[-1].std or 0.0) if is_row else 0.0
+    least = HARDLY if std > LARGE_SCORES else 0.0 if is_row and subject.inputs.n_images == 1 else None
+    subject.tell_if_degenerate(Degenerate((code,) * subject.inputs.n_images), least=least)
+    subject.warn(too_large(std, module, is_training=is_training))
     return StatsRecord(
         run=subject.run(),
         layers=rows,

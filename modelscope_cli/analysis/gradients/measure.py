@@ -187,7 +187,7 @@ class GradientMeasurement:
                 not loss.name.startswith(_OF_CLASSES) or abs(float(value)) >= torch.finfo(value.dtype).eps
             )
             if SATURATED in seen.codes and not getattr(answer.main, "ending", "") and is_kept:
-                seen = Degenerate(("",) * len(seen.codes), seen.ends)
+                seen = Degenerate(("",) * len(seen.codes))
             self._degenerate += seen
 
         self._judged.append(Deferred((value, *found.tensors), note))

@@ -37,6 +37,7 @@ from modelscope_cli.analysis.health.flow import (
     norm_parameters,
     tensor_health,
 )
+from modelscope_cli.analysis.health.lost_signal import lost_signal
 from modelscope_cli.analysis.outputs.classes import ClassScores
 from modelscope_cli.analysis.outputs.degenerate import score_std
 from modelscope_cli.analysis.outputs.output_kinds import leaves_of
@@ -60,7 +61,7 @@ from modelscope_cli.records.check_evidence import Backward, Evidence, Forward, S
 from modelscope_cli.records.grads import ParameterGradient
 from modelscope_cli.records.naming import layer_of
 from modelscope_cli.records.run import Args, Arguments, Kwargs, Share
-from modelscope_cli.records.stats import InputStats
+from modelscope_cli.records.stats import LARGE_SCORES, InputStats
 from modelscope_cli.source_location import place_of_caller
 
 _RANDOM = ("rand", "normal", "bernoulli", "multinomial", "dropout", "poisson", "exponential_", "uniform_")
@@ -254,6 +255,8 @@ class _Checkup:
             if n_images == 1:
                 other = noise_like(next(iter(self._batches)))
                 spread.see(other, self._main(session.run(self._arguments(other, self._is_training))))
+        is_suspect = spread.largest == 0 or (max(stds) > LARGE_SCORES and len({*(answers or ())}) == 1)
+        lost = lost_signal(self._model, next(iter(self._batches)), self._seed) if is_suspect else None
         return Forward(
             activations=to_rows(outputs.values()),
             flow=calls,
@@ -264,6 +267,7 @@ class _Checkup:
             output_spread=spread.largest,
             norms=norms.rows(),
             score_std=None if answers is None else max(stds),
+            lost=lost[:2] if lost else None,
         )
 
     def _name(self, index: int) -> str:

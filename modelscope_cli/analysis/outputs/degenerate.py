@@ -23,50 +23,27 @@ class Degenerate:
     """What is wrong with the scores of some images; several are added."""
 
     codes: tuple[str, ...] = ()  # of each image the code of a warning, or an empty string
-    # The least and the greatest score of each class, `(2, classes)`; None where not one of several is predicted
-    ends: Tensor | None = None
 
     def __add__(self, other: "Degenerate") -> "Degenerate":
-        both = [one for one in (self.ends, other.ends) if one is not None]
-        if len(both) == 2:
-            (low, high), (lower, higher) = both
-            both = [torch.stack((torch.minimum(low, lower), torch.maximum(high, higher)))]
-        return Degenerate(self.codes + other.codes, next(iter(both), None))
+        return Degenerate(self.codes + other.codes)
 
     def told(self) -> str:
         """Return the code to warn of: if the scores of any image are not finite, or those of all say nothing."""
         return NONFINITE if NONFINITE in self.codes else self.codes[0] if len({*self.codes}) == 1 else ""
-
-    def likeness(self) -> float | None:
-        """Return how far the scores of several images differ at most, in shares of the range of all scores.
-
-        None if the differences are large enough to change the prediction: no class has more in each image than any
-        other in any.
-        """
-        if len(self.codes) < 2 or self.ends is None:
-            return None
-        (low, high), best = self.ends, int(self.ends[0].argmax())
-        others = torch.cat([high[:best], high[best + 1 :]])
-        return float((high - low).max() / (high.max() - low.min())) if low[best] > others.max() else None
 
 
 _WORDS = {
     NONFINITE: "the scores of {images} are NaN or infinite; modelscope stats shows where that begins",
     UNDECIDED: "the scores are the same for all classes, so the prediction is arbitrary",
     FLAT: "all numbers of the output are the same",
-    ALIKE: "the output is the same for all images: the input signal vanishes inside the model",
-    SATURATED: "the scores are saturated: each probability rounds to 0 or 1; {so}",
+    ALIKE: "the output is the same for all images",
+    SATURATED: "the scores are saturated: each probability rounds to 0 or 1, and smaller changes cannot be seen",
 }
-_SO = {  # what follows from saturated scores, by command
-    "grads": "the loss is zero within rounding, so its gradients say nothing about the model",
-    "predict": "they do not show how confident the model is",
-}
-_UNSEEN = "changes of a probability that are smaller than its rounding cannot be seen"
 
 
-def message_of(code: str, command: str, n_images: int) -> str:
-    """Return what a code says of the scores of some images, and what follows for a command."""
-    return _WORDS[code].format(images=counted(n_images, "image"), so=_SO.get(command, _UNSEEN))
+def message_of(code: str, n_images: int) -> str:
+    """Return what a code says of the scores of some images."""
+    return _WORDS[code].format(images=counted(n_images, "image"))
 
 
 def score_std(scores: Tensor) -> Tensor:
@@ -134,20 +111,17 @@ def judged(answer: ModelOutput, args: Any = (), activation: str | None = None) -
     same = UNDECIDED if isinstance(part, Scores) else FLAT
     is_alike = alike(rows, args).expand(n)
 
-    is_of_one = isinstance(part, ClassScores) and part.n_classes > 1 and not part.has_several
-    ends = torch.stack((rows.amin(0), rows.amax(0))) if is_of_one else rows.new_zeros(0)
-
-    def words(ends: Tensor, *found: Tensor) -> Degenerate:
+    def words(*found: Tensor) -> Degenerate:
         images = zip(*(one.tolist() for one in found), strict=True)
-        codes = tuple(
+        codes = (
             NONFINITE * nan or SATURATED * certain or same * undecided or ALIKE * alike
             for nan, certain, undecided, alike in images
         )
-        return Degenerate(codes, ends if ends.numel() else None)
+        return Degenerate(tuple(codes))
 
     silent = (
         is_nan.reshape(n, -1).any(1),
         *(one.reshape(n, -1).all(1) for one in (is_certain, is_same)),
         is_alike,
     )
-    return Deferred((ends, *silent), words)
+    return Deferred(silent, words)

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 from torch import Tensor
 
 from modelscope_cli.analysis.blocks.blocks import Blocks
+from modelscope_cli.analysis.health.lost_signal import HARDLY
 from modelscope_cli.analysis.outputs.classes import ClassScores
 from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
 from modelscope_cli.analysis.outputs.model_output import MAY_BE_LABELS, ModelOutput
@@ -202,11 +203,7 @@ def _tell(part: "Predicted", subject: Subject) -> None:
     """Report the size of the images, and how the output was read."""
     tell_of_size(subject)
     if part.note is not None:
-        # As torchvision's detection models call it
-        every = (getattr(one, "score_thresh", None) for one in subject.loaded.module.modules())
-        limit = next((one for one in every if isinstance(one, float)), None)
-        is_cut = part.note == "output: no box" and limit is not None
-        subject.progress.note(part.note + f" with a score above {limit}, its score_thresh" * is_cut)
+        subject.progress.note(part.note)
 
 
 def _tell_of_all(
@@ -218,7 +215,9 @@ def _tell_of_all(
         is_of_one = (record.output, record.activation) == ("classes", "softmax") and not is_equal
         what = EQUAL if is_equal else "accuracy: not computed"
         tell_no_truth(subject, record.classes, what, guessed=guessed if is_of_one else None)
-    subject.tell_if_degenerate(degenerate, [index for _, index in guessed.elements()])
+    best = [index for _, index in guessed.elements()]
+    is_one = record.output == "classes" and len({*best}) == 1
+    subject.tell_if_degenerate(degenerate, best, least=HARDLY if is_one else None)
 
 
 @dataclass(frozen=True, slots=True)
