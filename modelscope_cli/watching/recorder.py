@@ -475,7 +475,8 @@ class Recorder:
         fetched = joined(one.numbers for one in ended)()
         for one, (loss, is_finite, _, *rows) in zip(ended, fetched, strict=True):
             one.report.loss = loss
-            self.budget.see_loss(loss)
+            if len(self.clocks.all()) == 1:  # those of adversaries need not fall
+                self.budget.see_loss(loss)
             if not is_finite:
                 see_gradients(one.models)
             self._tell_birth(one.clock, one.report.step, one.models, loss)

@@ -88,6 +88,18 @@ def test_a_loss_that_does_not_fall_has_as_much_time_for_early_records_as_its_ste
     assert (sum(step >= 30 for step in allowed) > 20) is are_many
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_losses_of_several_optimizers_need_not_fall(n):
+    model = nn.Linear(4, 2)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.0) for _ in range(n)]
+    recorder = Recorder(Heard(), None, ())
+    with recorder.installed():
+        for step in range(12):
+            model(torch.ones(3, 4)).square().mean().backward()
+            optimizers[step % n].step()
+    assert len(recorder.budget._losses) == (12 if n == 1 else 1)
+
+
 def test_what_takes_long_to_record_is_recorded_less_from_the_very_beginning(monkeypatch):
     for name in ("_OPENING_S", "_EARLY_S"):
         monkeypatch.setattr(f"modelscope_cli.watching.schedule.{name}", 0.3)
