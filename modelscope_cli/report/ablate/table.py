@@ -28,8 +28,7 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
     is_of_several = record is not None and record.images > 1
     has_several = record is None or is_of_several or record.is_independent or record.output == "pixels"
     is_of_pixels = record is not None and record.output == "pixels"
-    is_of_classes = record is not None and record.is_independent
-    changed = _CHANGED[0] if is_of_pixels else _CHANGED[1] if is_of_classes else "changed"
+    what = "pixels " if is_of_pixels else "classes " if record is not None and record.is_independent else ""
     answer_title = "always" if is_of_several else "answer"
     has_probability = record is None or record.baseline.target_probability is not None
     score_name = record.score_name if record is not None else "logit"
@@ -42,7 +41,7 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
         *field_columns(Ablation, "probability", missing="NaN", is_shown=has_probability),
         *field_columns(Ablation, "l2", missing="NaN"),
         *field_columns(
-            Ablation, "changed", missing="NaN", is_shown=has_several, title=changed, also=_CHANGED
+            Ablation, "changed", missing="NaN", is_shown=has_several, title=f"{what}changed", also=_CHANGED
         ),
         percentage("accuracy", "accuracy", lambda r: r.accuracy and r.accuracy.value, rank=0),
         *field_columns(Ablation, "accuracy_drop"),

@@ -25,11 +25,11 @@ _LARGE = 1000.0  # times the gradient at the output: no fault of deep nets, but 
 
 def grads_sheet(record: GradsRecord, table: str = "parameters") -> Sheet:
     """Return one of the tables, `parameters` or `activations`, in execution order."""
-    every = grads_columns(table, record)
+    passes = f"{record.passes} passes" if record.passes > 1 else ""
     rows: Sequence[Row] = record.parameters if table == "parameters" else record.activations
     return Sheet(
-        title=_title(record),
-        columns=every,
+        title=headline(record.run, record.images, passes, f"{record.mode} mode"),
+        columns=grads_columns(table, record),
         rows=tuple(rows),
         facts=_facts(record, rows),
         is_dim=lambda row: row.mark in ("frozen", "unused") or row.grad_norm is None,
@@ -87,26 +87,20 @@ def _figures(kind: type[Row], rows: Sequence[Row]) -> tuple[Column, ...]:
     )
 
 
-def _title(record: GradsRecord) -> str:
-    passes = f"{record.passes} passes" if record.passes > 1 else ""
-    return headline(record.run, record.images, passes, f"{record.mode} mode")
-
-
 def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
     loss, totals = record.loss, record.totals
+    target = "" if loss.target in ("none", loss.name) else f", target {loss.target}"
     facts = [
         ("result", _result(record)),
-        ("loss", f"{numbers.number(loss.value) or loss.value} ({_loss_words(record)})"),
+        ("loss", f"{numbers.number(loss.value) or loss.value} ({loss.name}{target})"),
+        ("gradient", _norms(record)),
     ]
-    facts.append(("gradient", _norms(record)))
     if totals.frozen_params:
         trained, frozen = numbers.count(totals.trainable_params), numbers.count(totals.frozen_params)
         facts.append(("trained", f"{trained} parameters, {frozen} frozen"))
-    marks = [row.mark for row in rows if row.mark]
+    marks = [row.mark for row in rows if row.mark and not (row.mark == "zero" and _head_of_zeros(record))]
     limits = {"vanishing": f"below {VANISHING:g}", "exploding": f"above {EXPLODING:g}"}
-    weights = (
-        [row for row in record.parameters if is_judged(row.shape)] if rows is record.parameters else rows
-    )
+    weights = [row for row in rows if rows is record.activations or is_judged(row.shape)]
     unjudged = "; biases and norms are not judged" * (len(weights) < len(rows))
     when = _BEFORE * (record.clip is not None)
     for mark in dict.fromkeys(marks):
@@ -118,10 +112,8 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
             why = f": their |g|{when} is {limit} times the one at the output{unjudged}"
             why += f"; try {_remedy(record, mark)}"
         facts.append((mark, f"{marks.count(mark)} of {what}{why}"))
-    facts += drift_facts(record.batch_norm)
-    facts += hook_facts(record.hooks)
-    facts += not_called_facts(record.not_called)
-    return tuple(facts)
+    facts += [*drift_facts(record.batch_norm), *hook_facts(record.hooks)]
+    return (*facts, *not_called_facts(record.not_called))
 
 
 def _remedy(record: GradsRecord, mark: str) -> str:
@@ -173,10 +165,14 @@ def _result(record: GradsRecord) -> str:
     marks = [row.mark for row in rows if row.mark]
     counts = [f"{marks.count(mark)} {mark}" for mark in dict.fromkeys(marks)]
     n, at_output = len([row for row in rows if row.grad_norm is not None]), record.totals.output_grad_norm
+    if head := _head_of_zeros(record):
+        text = f"the weights of {head} are zero, so no gradient reaches the layers before it in this step"
+        return f"{text}: load weights, or judge the others after a step of training, which changes {head}"
     if any(map(_is_marked, rows)) or not n:
         return ", ".join([f"of {counted(len(rows), 'parameter gradient')}", *(counts or ["none is shown"])])
     if not 0 < at_output < math.inf:
-        why = ", as the output explodes" if "large_scores" in codes else ""
+        other = "".join(f"; --target {int(not n)} has one" for n in record.loss.classes[:1])
+        why = f", as the output explodes{other}" if "large_scores" in codes else ""
         return f"not judged: the gradient of the loss at the output is zero or not finite{why}"
     kinds = "zero" if "fresh_batch_norms" in codes else "zero, vanishing or exploding"
     told = [f"no {kinds} gradient in {counted(n, 'parameter')}", *counts]
@@ -186,10 +182,13 @@ def _result(record: GradsRecord) -> str:
     return ", ".join(told)
 
 
-def _loss_words(record: GradsRecord) -> str:
-    loss = record.loss
-    target = "" if loss.target in ("none", loss.name) else f", target {loss.target}"
-    return f"{loss.name}{target}"
+def _head_of_zeros(record: GradsRecord) -> str | None:
+    """Return the layer whose weights of zero keep the gradient from all weights before it."""
+    judged = [row for row in record.parameters if is_judged(row.shape) and row.grad_norm is not None]
+    head = next((row for row in reversed(judged) if row.weight_norm == 0 and row.grad_norm), None)
+    zero = [row.grad_norm == 0 for row in judged if head is not None and row.order < head.order]
+    is_all = bool(zero) and all(zero) and {row.mark for row in judged} <= {"", "zero"}
+    return head.layer if head is not None and is_all else None
 
 
 def _norms(record: GradsRecord) -> str:
@@ -198,11 +197,8 @@ def _norms(record: GradsRecord) -> str:
     if record.clip is not None:
         value = f"{record.clip.value:g}"
         how = f"clamped to [-{value}, {value}]" if record.clip.kind == "value" else f"scaled to norm {value}"
-        share = (
-            f"{numbers.percent(totals.clipped_fraction)} clipped"
-            if totals.clipped_fraction
-            else "nothing was clipped"
-        )
+        clipped = totals.clipped_fraction
+        share = f"{numbers.percent(clipped)} clipped" if clipped else "nothing was clipped"
         text += f", {numbers.loss(totals.norm_before_clip)} before clipping ({how}; {share})"
     each = "" if record.passes == 1 else " per image" if record.passes == record.images else " per batch"
     return f"{text}, {numbers.loss(totals.output_grad_norm)} at the output{each}"
