@@ -13,21 +13,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from modelscope_cli.checkpoints.identify import without_prefixes
+from modelscope_cli.checkpoints.identify import identify, without_prefixes
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.records.naming import dtype_name, some
 from modelscope_cli.records.run import Notice
 
-_N_NAMED = 5
 # Below this share of fitting keys the checkpoint belongs to another model, and listing keys is useless.
 _MIN_FITTING_FRACTION = 0.2
 # Heads repeat the classes: 4 box coordinates each, up to this many anchors.
 _MAX_REPEATS = 16
-
-
-_QUANTISED = (
-    "modelscope help model  # give FILE.py:NAME, a function that quantises the model and loads the file"
-)
+_QUANTISED = "modelscope help model  # give FILE.py:NAME, which quantises the model and loads the file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +94,7 @@ def load_state(
 ) -> tuple[str, tuple[Notice, ...]]:
     """Copy `state` into `module`; return its share of the tensors, and a warning for each kind of misfit.
 
-    The share is empty where all are filled, `6 of 21 tensors from ` otherwise.
-
-    A missing `num_batches_tracked` is not a difference: nothing reads it in eval mode.
+    The share is empty where all are filled. A missing `num_batches_tracked` is not a difference.
     """
     own = _tensors_of(module)
     misshaped = {key for key, tensor in state.items() if key in own and not _is_alike(key, tensor, own[key])}
@@ -124,14 +117,17 @@ def load_state(
     )
     if not (notices := misfit.notices()):
         return "", ()
+    _refuse_of_another(state, name if strict else "", file)
     alarm = untrained(module, {*result.missing_keys, *misshaped})
     n_fitting = len(fitting) - len(result.unexpected_keys)
     n_all = max(sum(not _is_counter(key) for key in own), len(state))
     if n_fitting < _MIN_FITTING_FRACTION * n_all:
         message = f"checkpoint '{file}' is for another architecture: {n_fitting} of {n_all} keys fit '{name}'"
-        told = [f"{shlex.quote(key)} of the file is not in the model" for key in misfit.unexpected[:1]]
-        told += [f"{shlex.quote(key)} of the model is not in the file" for key in misfit.missing[:1]]
-        about = "names the architecture of the checkpoint, if it is known"
+        told = [
+            *(f"{shlex.quote(key)} of the file is not in the model" for key in misfit.unexpected[:1]),
+            *(f"{shlex.quote(key)} of the model is not in the file" for key in misfit.missing[:1]),
+        ]
+        about = "lists its layers"
         if 2 * len(misshaped) > n_all:  # only the sizes are others
             told = [*misfit.misshaped[:2]]
             about = "lists its shapes; --model-arg KEY=VALUE builds the model in different sizes"
@@ -158,6 +154,13 @@ def load_state(
     n_own = sum(not _is_counter(key) for key in own)
     n_filled = n_own - len(misfit.missing) - len(misshaped)
     return f"{n_filled} of {n_own} tensors from " * (n_filled < n_own), (*notices, *alarm)
+
+
+def _refuse_of_another(state: dict[str, Tensor], name: str, file: str) -> None:
+    shapes = {key: tuple(tensor.shape) for key, tensor in state.items()}
+    if name.isidentifier() and (found := identify(shapes).name) not in (None, name):
+        message = f"checkpoint '{file}' does not fit '{name}': it is a checkpoint of '{found}'"
+        raise CannotRunError(message, f"modelscope summary {found} -c {shlex.quote(file)}")
 
 
 def _built_for(n: int, n_own: int, module: nn.Module, name: str) -> str:
@@ -215,6 +218,6 @@ def _shape(tensor: Tensor) -> str:
     )
 
 
-def listed(names: Sequence[str], n: int = _N_NAMED) -> str:
+def listed(names: Sequence[str], n: int = 5) -> str:
     """Return the number of names and the first `n` of them."""
     return f"{len(names)} ({', '.join(names[:n])}{', ...' * (len(names) > n)})"
