@@ -18,10 +18,8 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.records.naming import dtype_name, some
 from modelscope_cli.records.run import Notice
 
-# Below this share of fitting keys the checkpoint belongs to another model, and listing keys is useless.
-_MIN_FITTING_FRACTION = 0.2
-# Heads repeat the classes: 4 box coordinates each, up to this many anchors.
-_MAX_REPEATS = 16
+_MIN_FITTING_FRACTION = 0.2  # below it the checkpoint belongs to another model, and listing keys is useless
+_MAX_REPEATS = 16  # heads repeat the classes: 4 box coordinates each, up to this many anchors
 _QUANTISED = "modelscope help model  # give FILE.py:NAME, which quantises the model and loads the file"
 
 

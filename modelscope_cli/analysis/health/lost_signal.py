@@ -82,8 +82,7 @@ def _share(x: Tensor, y: Tensor) -> float:
     """Return the largest difference as a share of the largest value of its row."""
     if x.shape != y.shape:
         return 1.0
-    size = torch.maximum(x.abs(), y.abs()).amax(1).clamp_min(1e-38)  # NaN stays
-    return float(((x - y).abs().amax(1) / size).amax())
+    return float(((x - y).abs().amax(1) / torch.maximum(x.abs(), y.abs()).amax(1).clamp_min(1e-38)).amax())
 
 
 def _why(module: nn.Module, left: Tensor) -> str:
