@@ -56,6 +56,8 @@ def report() -> Any:
     return notebook
 
 
+_INSTEAD = dict.fromkeys(("df", "to_df", "to_pandas"), "pandas.DataFrame(record.to_rows())")
+_INSTEAD["accuracy"] = "record.truth.accuracy of predict(..., truth='folders')"
 _ASKED: ContextVar[frozenset[str]] = ContextVar("asked", default=frozenset())
 
 
@@ -125,6 +127,15 @@ class Shown:
         """Return the label of every row, and the row."""
         sheet = report().view_of(self).whole_sheet(self)
         return [(str(sheet.columns[0].value(row)), row) for row in sheet.rows]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, key: str) -> Any:
+            names = [] if key.startswith("_") else [one.name for one in fields(cast(Any, self))]
+            parts = [name for name in names if hasattr(getattr(self, name), key)]
+            place = f"record.{parts[0]}.{key}" if parts else _INSTEAD.get(key, "")
+            message = f"{type(self).__name__} has no '{key}'" + f": {place}" * bool(place)
+            raise AttributeError(message, name=key, obj=self)
 
     def __iter__(self) -> Iterator[Any]:
         return iter([row for _, row in self.labelled()])

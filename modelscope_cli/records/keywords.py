@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
-from modelscope_cli.errors import CannotRunError, ModelscopeError, with_nearest
+from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, with_nearest
 from modelscope_cli.records.run import invocation
 
 MODES = ("auto", "eval", "train")
@@ -219,4 +219,6 @@ def texts(value: Any) -> str | None:
 
 def as_tuple(texts: str | Sequence[str] | None) -> tuple[str, ...]:
     """Return one or several patterns, hooks or other texts as a tuple."""
+    if hasattr(texts, "named_modules"):
+        raise UsageError(f"layers are given by name, not as {type(texts).__name__}", "layer='layer1.*'")
     return (texts,) if isinstance(texts, str) else tuple(texts or ())

@@ -84,7 +84,8 @@ def _draw(record: Any, picture: str | None) -> Any:
         return figure_of(image, _DPI)
     if not figures:
         but = " of tensors or noise, nor one that was read back" if view_of(record).shown_below else ""
-        raise UsageError(f"{record.command} does not draw a figure{but}", "record.to_rows()")
+        shown = f'record.save("{record.command}.html")   has the table; stats and grads draw figures'
+        raise UsageError(f"{record.command} does not draw a figure{but}", shown)
     if picture is not None and picture not in figures:
         near = nearest(picture, figures)
         message = f"'{picture}' is not a figure of {record.command}" + (f": {near}" if near else "")

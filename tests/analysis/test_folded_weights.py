@@ -227,7 +227,7 @@ def test_norms_that_were_never_trained_are_folded_with_any_epsilon(tmp_path, see
     assert {
         float(row.matched.rpartition("eps ")[2]) for row in record.rows if "eps" in (row.matched or "")
     } <= {eps, 1e-5 if eps == 3e-5 else eps}
-    start = f"Equal weights if the norms of A have an epsilon of {eps:g}, and nothing"
+    start = f"Equal weights if the norms of A have an epsilon of {eps:g} (torch's default is 1e-05), and"
     assert answer(record).startswith(start if eps > 3e-5 else ("Equal", "No difference"))
 
 

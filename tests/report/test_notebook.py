@@ -124,6 +124,28 @@ def test_an_unknown_label_says_what_is_near(record, key, words):
         record[key]
 
 
+def test_an_attribute_that_a_record_lacks_is_answered_with_its_place(record):
+    summary = ms.summary(Twice(), input_shape=(1, 3, 6, 6))
+    for key, place in (
+        ("params", ": record.totals.params"),
+        ("accuracy", r": record.truth.accuracy of predict\("),
+        ("to_pandas", r": pandas.DataFrame\(record.to_rows\(\)\)"),
+        ("missing", "$"),
+    ):
+        with pytest.raises(AttributeError, match=f"SummaryRecord has no '{key}'{place}"):
+            getattr(summary, key)
+    with pytest.raises(UsageError, match="summary does not draw a figure") as refused:
+        summary.plot()
+    assert refused.value.hint.startswith('record.save("summary.html")   ')
+    with pytest.raises(UsageError, match="layers are given by name, not as Twice"):
+        ms.stats(Twice(), torch.ones(1, 3, 6, 6), layer=Twice())
+    with pytest.raises(
+        AttributeError, match=r"no 'help' in modelscope_cli, which has ablate, .*, weights; help"
+    ):
+        ms.help  # noqa: B018
+    assert pickle.loads(pickle.dumps(record)) == record
+
+
 def test_bad_rows_are_marked():
     torch.manual_seed(0)
     record = ms.stats(Twice(), torch.ones(100, 3, 6, 6))  # fewer cannot tell that a channel is dead

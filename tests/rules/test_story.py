@@ -256,7 +256,7 @@ CANNOT_TELL = {
     "no layer": ({"layers": ()}, "no layer could be seen"),
     "a loss at what guessing costs": (
         {"loss": (loss(NOISY),), "criteria": (criterion(value=NOISY, accuracy=(None,) * N),)},
-        "the chance-level loss is",
+        "chance level is",
     ),
     "a loss within its noise": ({"loss": (loss(NOISY),), "criteria": ()}, "a difference within the noise"),
     "a falling loss of which the predictions are no better than a guess": (
@@ -337,7 +337,7 @@ def test_a_loss_below_zero_that_does_not_fall_is_not_a_fault() -> None:
 def test_a_flat_loss_is_a_fault_that_names_the_chance_level() -> None:
     (found,) = judged(training(failing=True)).findings
     assert (found.code, found.value) == ("MS735", FLAT[-1])
-    assert "the chance-level loss is 2.3;" in found.message
+    assert "chance level is 2.3;" in found.message
     assert "accuracy 10.0 %" in found.message
 
 

@@ -95,10 +95,7 @@ def _without(tensors: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, T
 
 
 def _best_prefixes(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> tuple[str, str] | None:
-    """Return the pair of prefixes by which most tensors of equal shape differ, None if less than half do.
-
-    One that all names of a side have, as of a wrapper, is taken whatever the shapes.
-    """
+    """Return the prefixes by which most tensors of equal shape differ, or that of a wrapper; None if few do."""
     starts = (os.path.commonprefix([*names]) for names in (a, b))  # noqa: RUF071 -- of names, not of paths
     prefix, b_prefix = (one[: one.rfind(".") + 1] for one in starts)
     alike = {x.removeprefix(prefix) for x in a} & {x.removeprefix(b_prefix) for x in b}

@@ -156,8 +156,7 @@ def _kinship(
     names, n = {row.name for row in weights}, len(weights) + max(map(len, alone), default=0)
     names |= {*places, *rounded}
     rest = [row for row in rows if row.status in ("changed", "retyped") and row.name not in names]
-    kinds = (*RELATIONS.values(), _CLOSE, _UNRELATED)
-    groups: dict[str, list[TensorDifference]] = {kind: [] for kind in kinds}
+    groups: dict[str, list[TensorDifference]] = {x: [] for x in (*RELATIONS.values(), _CLOSE, _UNRELATED)}
     for row in weights:
         relation = rounded.get(row.name) or places.get(row.name) or _relation(row)
         if relation in (_CLOSE, _UNRELATED, _NOT_FINITE):
@@ -171,9 +170,6 @@ def _kinship(
     texts = [_counted(group, n, relation, noun) for relation, group in groups.items() if group]
     for side, only in zip("AB", alone, strict=False):
         texts += [f"{len(only)} only in {side}: {some(row.name for row in only)}"] * bool(only)
-    if len(groups[_CLOSE]) > 1:
-        most = sorted(groups[_CLOSE], key=lambda row: -(row.rel_l2 or 0.0))[:3]
-        texts.append(f"most {', '.join(f'{row.name} (relative L2 {row.rel_l2:.2g})' for row in most)}")
     if not (groups[_CLOSE] or groups[_UNRELATED]):
         for relation in dict.fromkeys(one for one in rounded.values() if one not in groups):
             named = [name for name, one in rounded.items() if one == relation]

@@ -103,7 +103,11 @@ def _alike(record: DiffRecord) -> Iterator[str]:
         x.name.lower().endswith((".onnx", ".pt2")) or x.class_name == "TorchScript" for x in models
     )
     same, other = "No difference", "only weights were compared, not what a model computes with them"
-    condition = f" if the norms of A have an epsilon of {eps}" if (eps := _unusual_epsilon(record)) else ""
+    condition = (
+        f" if the norms of A have an epsilon of {eps} (torch's default is 1e-05)"
+        if (eps := _unusual_epsilon(record))
+        else ""
+    )
     if record.operators:
         same = f"The same weights and {record.operators} operators"
         other = other.replace("weights", "weights and operators")
@@ -276,8 +280,6 @@ def _facts(record: DiffRecord, *, show_all: bool = False) -> tuple[tuple[str, st
     if folds := [row for row in record.tensors or () if "folded in," in (row.matched or "")]:
         n = len({row.matched for row in folds})
         text = f"B has {counted(n, 'norm')} of A folded into the convolutions before"
-        if unusual := _unusual_epsilon(record):
-            text += f", with an epsilon of {unusual} (that of A was not read; torch's default is 1e-05)"
         facts.append(("folded", f"{text}: A is folded the same way, and compared within {FOLDING:g}"))
     if record.matched_by is not None:
         facts.append(("layers by", record.matched_by))

@@ -49,7 +49,10 @@ def judge_training(
     """Return the verdict, and the findings: first a cause that trials proved, each cause before its symptoms."""
     facts = facts or TrainingFacts()
     case = Case(course, facts, follow(course.loss, course.lr, facts, course.events), trials)
-    findings_by_rule = [(rule, sighting) for rule in RULES for sighting in rule.judge(case, rule.threshold)]
+    seen_by_rule = [(rule, sighting) for rule in RULES for sighting in rule.judge(case, rule.threshold)]
+    # What is the same at several lines, such as two calls of a criterion, is said of the first
+    by_words = {(rule.code, one.message, id(one.row)): (rule, one) for rule, one in reversed(seen_by_rule)}
+    findings_by_rule = list(by_words.values())[::-1]
     is_apart = any(rule.code in _NO_DEATH for rule, _ in findings_by_rule)
     for at, (rule, seen) in enumerate(findings_by_rule):
         if rule.code == _DYING and seen.step and is_apart:
@@ -95,7 +98,7 @@ def judge_training(
         is_open = main.is_falling and chance and (case.progress.guessed or 0.0) > _IMBALANCED
         reasons = [f"it learns: {_how_far(case)}"]
         if is_open:
-            reasons[0] += f", and is still falling; the chance-level loss is {chance:.3g}"
+            reasons[0] += f", and is still falling; chance level is {chance:.3g}"
     reasons += [f"not tested: {'; '.join(untested)}"] if untested else []
     return Judgement((), SOUND if is_measured else LEARNING, "; ".join(reasons) or None)
 
@@ -112,11 +115,8 @@ def _advice(case: Case, found: Found, follows: str | None) -> str:
     vain = f"{' and '.join(changes)} made it no better"
     if rule.code in trial.REFUTABLE:
         return f"something else: {vain}"
-    # The first row is the script unchanged
-    rows = case.trials.rows[:1] + tuple(row for row in case.trials.rows if row.changed in changes)
-    accuracies = {f"; accuracy {row.metric:.2f} either way" for row in rows if row.metric is not None}
-    if _link(found) <= Link.WIRING and (len(accuracies) == 1 or not case.fails):
-        return hint + (accuracies.pop() if len(accuracies) == 1 else "")
+    if _link(found) <= Link.WIRING and not case.fails:
+        return hint
     return f"{hint}; this alone may not be enough: {vain}"
 
 
@@ -190,7 +190,7 @@ def _why_unknown(case: Case) -> str | None:
         return f"{reason}, and need not fall: {case.progress.moves}"
     chance, begun = case.progress.chance, _may_have_begun(case)
     reason += "" if main.has_fallen or begun else ", a difference within the noise"
-    reason += f"; the chance-level loss is {chance:.3g}" if chance is not None else ""
+    reason += f"; chance level is {chance:.3g}" if chance is not None else ""
     if begun:
         labels = labels_seen(case.facts, case.course.steps)
         return f"{reason}; {case.course.steps:,} steps, of at most about {labels:,.0f} labels, are too few to tell"

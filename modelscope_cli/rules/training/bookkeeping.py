@@ -32,6 +32,7 @@ _ALIKE = 0.1  # of a scale
 _COPIED = "copy the buffers too: for a, b in zip(average.buffers(), model.buffers()): a.copy_(b)"
 _ONCE = "call optimizer.zero_grad() once after each optimizer.step(), not before each backward()"
 _IN_CLOSURE = "call optimizer.zero_grad() first in the closure, which LBFGS calls several times a step"
+_FIXED = "; if it is a teacher, call it under torch.no_grad() and leave its parameters out of the optimizer"
 _FREE = "pass the optimizer [p for p in model.parameters() if p.requires_grad], once every layer is in place"
 
 
@@ -121,8 +122,9 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         words += "; all parameters in the optimizer have requires_grad=False"
     if doubled:
         words += f"; {doubled[0].optimizer} holds only parameters that another optimizer also holds"
-    is_free = all(facts.requires_grad for one, facts in case.stated() if one.model == first.model)
-    hint = _FREE if strangers is None and not is_free else None
+    is_free = bool(strangers) or all(x.requires_grad for one, x in case.stated() if one.model == first.model)
+    is_other = is_whole and not strangers and bool(models - unheld_models)
+    hint = _FREE if not is_free else f"add its parameters to the optimizer{_FIXED}" if is_other else None
     yield TrainingSighting(first, 0, share, words, place, ERROR if is_certain else WARNING, hint=hint)
 
 
@@ -397,16 +399,17 @@ def trained_in_evaluation(case: Case, threshold: float) -> Iterator[TrainingSigh
     Hint: call model.train() before the steps, and again after every evaluation
     Why: dropout is off, and batch norm normalises by statistics that are never updated
     """
-    held = {one.model for one in case.course.parameters if one.optimizer}
-    for one in case.facts.models:
+    trained = {one.model for one, facts in case.stated() if one.optimizer and facts.has_gradient}
+    models = [one for one in case.facts.models if one.model in trained]
+    is_another = any(one.evaluation_since is None for one in models)
+    for one in models:
         since = one.evaluation_since
         if since is None or not one.frozen_modes or case.course.steps - since < threshold:
             continue
-        if one.model not in held:
-            continue
         when = f"trained in evaluation mode since step {since}" if since else "never trained in training mode"
         words = f"{one.model} is {when}: its {' and '.join(one.frozen_modes)} layers behave as in evaluation"
-        yield TrainingSighting(None, since, case.course.steps - since, words, one.called)
+        hint = f"call its train() before the steps{_FIXED}" if is_another else None
+        yield TrainingSighting(None, since, case.course.steps - since, words, one.called, hint=hint)
 
 
 @training_rule("MS743", "validated-in-training-mode", WARNING, 3, Link.BOOKKEEPING)

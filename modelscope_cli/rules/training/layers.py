@@ -48,12 +48,14 @@ def output_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting
         is_here = birth.what == OUTPUT and row is not None
         where = f"here at step {birth.step}" if is_here else f"at step {birth.step}: {birth.words}"
         words = f"the first NaN or infinite values appear {where}{later}"
-        yield TrainingSighting(row, birth.step, None, words, link=case.link_of_break(birth.what))
+        place, link = case.called(birth.model), case.link_of_break(birth.what)
+        yield TrainingSighting(row, birth.step, None, words, place, link=link)
     elif spoilt and (earliest is None or earliest.step >= since):
         step, _, layer, n = min(spoilt, key=lambda one: one[:2])
         later = case.beside([other for _, _, other, _ in spoilt if other is not layer], "then")
         words = f"the first NaN or infinite values appear here, {n} of them at step {step}{later}"
-        yield TrainingSighting(layer, step, n, words, link=case.link_of_break(OUTPUT))
+        place, link = case.called(layer.model), case.link_of_break(OUTPUT)
+        yield TrainingSighting(layer, step, n, words, place, link=link)
 
 
 @training_rule("MS778", "discriminator-wins", WARNING, 0.003, Link.LAYERS)

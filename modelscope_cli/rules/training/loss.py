@@ -200,7 +200,7 @@ def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if course.has_fallen is not None and is_lower:
         words = f"the loss is no better than chance: its mean is {start} and {end}"
     if chance is not None and course.end > 0.85 * chance:
-        words += f"; the chance-level loss is {chance:.3g}"
+        words += f"; chance level is {chance:.3g}"
     accuracy, guessed = case.progress.accuracy, case.progress.guessed
     if accuracy is not None and guessed is not None:
         words += f"; accuracy {percent(accuracy, 1)} (chance {percent(guessed, 1)})"

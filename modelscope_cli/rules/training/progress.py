@@ -367,7 +367,7 @@ def doubt(facts: TrainingFacts) -> str | None:
                 doubts.append(f"{words}{100 * guessed:.1f} %{often if luck < 1 else ''}")
         if costs_more_than_guessing(one):
             guess = math.log(one.classes) if one.is_weighted else one.label_entropy
-            doubts.append(f"the loss in evaluation is {cost:.4g}, above the chance-level loss, {guess:.4g}")
+            doubts.append(f"the loss in evaluation is {cost:.4g}, above chance level, {guess:.4g}")
     return "; ".join(dict.fromkeys(doubts)) or None
 
 

@@ -239,7 +239,7 @@ def _subtracted(case: Case) -> Iterator[TrainingSighting]:
         cost = one.label_entropy or (sum(guesses) / len(guesses) if guesses else math.inf)
         if len(values) >= _MANY and _rises(values) and values[-1] > _FAR_ABOVE * max(cost, values[0]):
             words = f"{one.name} is subtracted from the loss, and rises from {values[0]:.3g} to "
-            words += f"{values[-1]:.3g}; the chance-level loss is {cost:.3g}"
+            words += f"{values[-1]:.3g}; chance level is {cost:.3g}"
             yield TrainingSighting(None, one.series.step[0], len(values), words, one.place)
 
 
