@@ -354,7 +354,7 @@ def refuse_idle(keywords: ModelKeywords | Keywords) -> None:
     """Refuse keywords that say how to build a model if a module was passed in."""
     for name in ("weights", "checkpoint", "key", "num_classes", "model_arg", "device", "dtype"):
         if keywords.get(name, DEFAULTS[name]) != DEFAULTS[name]:
-            message = f"'{name}' needs a model given by name; a module is used as it is"
+            message = f"'{name}' needs a model given by name; a module is used as is"
             raise UsageError(message, f"leave out {name}=, and change the module yourself")
 
 

@@ -135,7 +135,7 @@ def _dead_units(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Measure: share of zeros in the channels that are not dead
     Source: SageMaker Debugger, DeadRelu: threshold_inactivity = 1 %
     Hint: lower the learning rate, check the biases before it, or use a leaky activation
-    Why: a unit that hardly ever fires hardly ever learns, so most of the layer's capacity is unused
+    Why: a unit that rarely fires rarely learns, so most of the layer's capacity is unused
     """
     for row, enough in _rectifiers(evidence):
         alive = 1 - _dead_share(row)
@@ -446,7 +446,7 @@ def _as_made(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         elif (
             norm is not None and norm.is_as_made and (is_learnt or (state and state.batches >= _SOME_BATCHES))
         ):
-            found.append((name, "its scale and shift are the initial ones"))
+            found.append((name, "its scale and shift still have their initial values"))
     found = [(name, words) for name, words in found if name in called]
     if len(found) > threshold:
         (name, words), *others = found

@@ -167,7 +167,7 @@ def _disagreement(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     cause, words = right_by(evidence)
     told = {
         "code": f"the code of {some(train.code)} reads self.training",
-        "all": "the output differs in train mode; neither the norms nor the code alone explains it",
+        "all": "the output differs in train mode, which neither the norms nor the code explain on their own",
     }
     if cause in told:
         yield Sighting(None, gap, told[cause] + words, ERROR)

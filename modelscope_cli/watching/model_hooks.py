@@ -332,7 +332,7 @@ class PassWatch:
             self._guard.tell_once(DROPPED, f"{what} sets {percent(module.p)} of its input to 0")
         targets = args[3] if type(module).__name__ == "RoIHeads" and len(args) > 3 else None
         if any((one["labels"] == 0).any() for one in targets or ()):
-            words = "boxes of the label 0 are background to Faster and Mask R-CNN of torchvision"
+            words = "torchvision's Faster and Mask R-CNN take boxes with label 0 for background"
             self._guard.tell_once(BACKGROUND, f"{words}: count the classes of objects from 1")
         tensors = [tensor for _, tensor in tensors_in(args) if tensor.is_floating_point()]
         if not tensors:

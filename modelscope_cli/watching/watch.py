@@ -137,7 +137,7 @@ def watch(
         raise UsageError("no script to watch", "modelscope demo   and then: modelscope watch demo/train.py")
     if not isinstance(what, str | PathLike):
         if arguments or module:
-            raise UsageError("'arguments' and 'module' are for a script", "leave them out")
+            raise UsageError("'arguments' and 'module' apply to a script only", "leave them out")
         if try_fixes:
             raise UsageError("'try_fixes' reruns a script; it cannot rerun your own loop", "leave it out")
         from modelscope_cli.watching.own_loop import WatchedLoop

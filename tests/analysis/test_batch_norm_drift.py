@@ -212,7 +212,7 @@ LESS = "accuracy 33.3 % in eval mode, 100.0 % with"
 @pytest.mark.parametrize(("model", "code", "words"), [
     (Centred(nn.Identity()), "MS603", f"the model (Centred) reads self.training; {LESS} only this code in"),
     (ByColour(seen()), "MS207", f"; {LESS} the norms in train mode"),
-    (Flipped(seen()), "MS603", f"nor the code alone explains it; {LESS} the whole model in train mode"),
+    (Flipped(seen()), "MS603", f"nor the code explain on their own; {LESS} the whole model in train mode"),
 ])  # fmt: skip
 def test_what_is_right_only_in_train_mode_is_found_by_trial(model, code, words, tmp_path):
     for colour in (colours := ["red", "green", "blue"]):

@@ -207,7 +207,7 @@ class Notes:
     ("sides", "size", "advice"),
     [
         ((224, 40), None, "trained on that size, give --size 40"),
-        ((224,), None, "does not run on that size"),
+        ((224,), None, "does not run at that size"),
         ((40,), 40, None),
     ],
 )

@@ -110,9 +110,9 @@ def test_a_loss_of_classes_needs_classes(name, shape, words):
 
 
 @pytest.mark.parametrize(("output", "options", "quoted"), [
-    (X, {"name": "mean", "target": "1"}, "'--target 1' has no meaning for the loss 'mean'"),
-    (scores(3, 1), {"target": "1"}, "'--target 1' has no meaning for the loss 'mean square error'"),
-    (scores(), {"target": "1"}, "'--target 1' has no meaning for the loss 'the model's own'"),
+    (X, {"name": "mean", "target": "1"}, "'--target 1' does not apply to the loss 'mean'"),
+    (scores(3, 1), {"target": "1"}, "'--target 1' does not apply to the loss 'mean square error'"),
+    (scores(), {"target": "1"}, "'--target 1' does not apply to the loss 'the model's own'"),
 ])  # fmt: skip
 def test_what_would_change_nothing_is_refused(output, options, quoted):
     with pytest.raises(UsageError) as caught:

@@ -60,7 +60,7 @@ class Predictions:
         is_one_to_one = len({y for y, _ in best.values()}) == len(best) > 2
         if is_one_to_one and len(moved) > 1 and n >= 0.9 * self.n_images:
             which = some((f"class {x} of A is {y} in B" for x, y in moved), 4)
-            text = f"B probably has a different order of classes: for {n} of {self.n_images} images, {which}"
+            text = f"the classes of B are probably in a different order: for {n} of {self.n_images} images, {which}"
             yield Cause("class_order", None, text, "map the labels, or give B the head of A")
 
     def add(self, a: Tensor, b: Tensor, batch: Batch) -> None:

@@ -20,7 +20,7 @@ _RELATED = 0.3
 _WITHIN = "equal within the tolerance"
 _FOLDED = "as in A with a norm folded in"
 _NOT_FINITE = "not compared, because of NaN or infinity"
-_CLOSE = "close to those of A: fine-tuned from one another or the same weights (cosine at least {low:.4g})"
+_CLOSE = "close to those of A, as after fine-tuning (cosine at least {low:.4g})"
 _UNRELATED = "unrelated to those of A (cosine at most {high:.4g})"
 # Of weights that are A's but for some values: what became of these
 _ZEROED = "the same as in A with {share} of the values set to zero"

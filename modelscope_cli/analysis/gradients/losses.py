@@ -91,7 +91,7 @@ class Criterion:
         target = self._request.target
         if target != PREDICTED and loss.target in _WITHOUT_CLASS:
             raise UsageError(
-                f"'--target {target}' has no meaning for the loss '{loss.name}'", "leave out --target"
+                f"'--target {target}' does not apply to the loss '{loss.name}'", "leave out --target"
             )
         return loss
 

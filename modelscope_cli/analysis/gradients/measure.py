@@ -55,8 +55,8 @@ _SURE = 1e-3
 
 _UNSCALED = Notice(
     "fresh_batch_norms",
-    "no batch norm has seen a batch yet, so in eval mode none normalises, and vanishing gradients are only judged "
-    "in train mode",
+    "no batch norm has seen a batch yet, so in eval mode they do not normalise, and vanishing gradients are "
+    "only judged in train mode",
 )
 
 

@@ -156,7 +156,7 @@ def tell_of_size(subject: Subject) -> None:
         )
     elif factor > _LARGE:
         option = f"if the model was trained on that size, give --size {side}"
-        advice = option if _runs_on(subject, side) else "the model does not run on that size"
+        advice = option if _runs_on(subject, side) else "the model does not run at that size"
         subject.progress.note(f"images of {width} x {height} pixels are enlarged {factor:.2g}x; {advice}")
     elif small := [one for one in found if one[0] > _LARGE]:
         factor, _, (width, height) = max(small)

@@ -124,6 +124,6 @@ def _parameter_rows(training: Trained, anchors: Anchors) -> Html:
 
     sheet = Sheet("", columns, training.parameters, is_bad=is_bad)
     caption = (
-        "Every parameter at the last recorded step. Updates of about 0.001 of the weight norm are usual."
+        "Every parameter at the last recorded step. Updates of about 0.001 of the weight norm are typical."
     )
     return sheet_section(sheet, "parameter-rows", caption, anchor=anchors.row)

@@ -330,7 +330,7 @@ def unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def nothing_loaded(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """load_state_dict(strict=False) has loaded nothing: no parameter name matches.
 
-    Measure: names of parameters that match
+    Measure: matching parameter names
     Source: certain: no name in the loaded state dict is a parameter name of the model
     Hint: rename the keys to match the model, such as by stripping 'module.' or 'model.', and load with strict=True
     Why: the model trains from random values, and strict=False hides it

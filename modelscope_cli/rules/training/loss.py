@@ -32,7 +32,7 @@ _VANISHED, _NOTHING, _NEAR = 0.05, 1e-4, 0.05  # of the loss at first; of both; 
 _NEARLY_ALIKE = -0.9  # of a loss that is minus a cosine
 _OF_ANGLES = 8.0  # the largest loss that may be a few cosines
 _ONCE = "make the model and its optimizer once, before the loop over the epochs"
-_RATE = "look at lr, and at what changes it"
+_RATE = "check lr, and whatever changes it"
 _IN_HALVES = (
     "use bfloat16, or torch.amp.GradScaler: float16 has no values above 65504; and look for log or a division"
 )

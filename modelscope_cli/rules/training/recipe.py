@@ -29,7 +29,7 @@ _UNEVEN = 1.1  # times the least norm
 _MOSTLY = 0.9  # of the cycles, or the steps
 _RARE, _LOW = 10, 0.15  # steps for one of the schedule; share of the learning rate that is never reached
 _SWINGS = 8  # lengths of a cosine, which rises again after each
-_ABOVE_0 = "give it a learning rate above 0: look at lr, and at what changes it before the first step"
+_ABOVE_0 = "give it a learning rate above 0: check lr, and whatever changes it before the first step"
 _UNSCALED = "call scaler.unscale_(optimizer) after backward(), and before clip_grad_norm_"
 _FAR = 10.0  # times the largest gradient
 _MANY_PASSES = 200  # backward passes
@@ -243,7 +243,7 @@ def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSightin
             words += " in every recorded step, so no step changes a weight noticeably"
             if is_early:
                 words = f"the gradients of {label} are clipped before the gradient scaler unscales them, "
-                words += f"which leaves a norm of {rounded(norms[-1])} in every step"
+                words += f"leaving a norm of {rounded(norms[-1])} at every step"
             hint = _UNSCALED if is_early else None
             yield TrainingSighting(None, 0, norms[-1], words, case.made(label), hint=hint)
 

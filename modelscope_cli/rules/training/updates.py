@@ -237,7 +237,7 @@ def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         others = [other for _, other in rows if other is not one]
         words, hint = f"no step changes it by more than {most:.1g} of its norm; about 1e-3 is usual", None
         if max(known(_relative(case, one))) < grads.VANISHING:
-            words, hint = f"hardly any gradient reaches it: {words}", vanishing.hint
+            words, hint = f"almost no gradient reaches it: {words}", vanishing.hint
         yield TrainingSighting(one, one.series.step[0], most, words + case.beside(others), hint=hint)
 
 
