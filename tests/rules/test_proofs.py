@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from rules.test_training_rules import SICK
-from trainings import N, codes, criterion, model, training, with_weight
+from trainings import N, certain, codes, criterion, model, parameter, training, with_weight
 
 from modelscope_cli.records.findings import ERROR
 from modelscope_cli.records.trials import DATA, GRADIENT, MODEL, NO, Fix, TrialRow, Trials
@@ -167,3 +167,27 @@ def test_an_examination_says_less_than_a_rule_that_no_trial_has_excluded() -> No
 def test_every_rule_has_a_course_and_codes_and_names_are_there_once() -> None:
     assert [rule.code for rule in RULES] == sorted({*SICK, *TRIED})
     assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+def test_what_two_calls_of_a_criterion_get_is_said_once() -> None:
+    record = SICK["MS720"][0]
+    twice = replace(record, facts=replace(record.facts, criteria=record.facts.criteria * 2))
+    assert [one.code for one in judge_training(twice, twice.facts).findings].count("MS720") == 1
+
+
+def test_a_teacher_beside_a_student_is_advised_as_one() -> None:
+    teacher = model(evaluation_since=0, frozen_modes=("Dropout",))
+    own = parameter("a.weight", model="Student", facts=certain())
+    still = parameter(facts=certain(has_gradient=False, has_changed=False))
+    for weight, is_found in ((parameter(), True), (still, False)):
+        record = training(parameters=(weight, own), models=(teacher, model("Student")))
+        hints = {one.code: one.hint for one in judge_training(record, record.facts).findings}
+        advice = "if it is a teacher, call it under torch.no_grad()"
+        assert (advice in hints.get("MS718", "")) == is_found == ("MS718" in hints)
+
+
+def test_a_line_of_the_script_is_named_where_it_is_known() -> None:
+    for code, place in (("MS713", "a.py:5"), ("MS720", "a.py:9"), ("MS718", "a.py:8"), ("MS702", "a.py:8")):
+        record = SICK[code][0]
+        facts = replace(record.facts, models=record.facts.models or (model(),))
+        assert judge_training(record, facts).findings[0].place == place

@@ -436,34 +436,6 @@ def test_an_optimizer_of_a_model_beside_the_one_that_is_trained_is_an_error() ->
     assert [(one.code, one.severity) for one in found if one.follows is None][:1] == [("MS712", ERROR)]
 
 
-def test_a_line_of_the_script_is_named_where_it_is_known() -> None:
-    assert judged(SICK["MS713"][0]).findings[0].place == "a.py:5"
-    assert judged(SICK["MS720"][0]).findings[0].place == "a.py:9"
-    assert judged(SICK["MS718"][0]).findings[0].place == "a.py:8"
-    spoilt = SICK["MS702"][0]
-    spoilt = replace(spoilt, facts=replace(spoilt.facts, models=(model(),)))
-    assert judged(spoilt).findings[0].place == "a.py:8"
-
-
-def test_what_two_calls_of_a_criterion_get_is_said_once() -> None:
-    record = SICK["MS720"][0]
-    twice = replace(record, facts=replace(record.facts, criteria=record.facts.criteria * 2))
-    assert [one.code for one in judged(twice).findings].count("MS720") == 1
-
-
-def test_a_teacher_beside_a_student_is_advised_as_one() -> None:
-    teacher = model(evaluation_since=0, frozen_modes=("Dropout",))
-    student = replace(model(), model="Student")
-    own = parameter("a.weight", model="Student", facts=certain())
-    record = training(parameters=(parameter(), own), models=(teacher, student))
-    (found,) = judged(record).findings
-    assert found.code == "MS718"
-    assert "if it is a teacher, call it under torch.no_grad()" in found.hint
-    without_gradient = parameter(facts=certain(has_gradient=False, has_changed=False))
-    found = judged(training(parameters=(without_gradient, own), models=(teacher, student))).findings
-    assert "MS718" not in [one.code for one in found]
-
-
 def test_an_entirely_dead_layer_is_an_error_also_where_the_loss_falls() -> None:
     assert codes(with_layer(False, zero_fraction=from_step(0.5, 0.9999))) == []
     (found,) = judged(with_layer(False, zero_fraction=from_step(0.5, 1.0))).findings
