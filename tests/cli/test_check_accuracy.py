@@ -1,5 +1,7 @@
 """`check` of images in folders named after the classes: the accuracy, its budget, and what chance would give."""
 
+import shutil
+
 import pytest
 import torch
 from PIL import Image
@@ -103,6 +105,12 @@ def test_what_has_no_accuracy_says_why(run, place):
         assert reason in outcome.err
         assert f"hint: modelscope {line.removesuffix(' --min-accuracy 0.5')}\n" in outcome.err
     assert "noise has no class: give images" in run("check net.py:Colour --input-shape 2,3,8,8 -w none").err
+
+
+def test_a_head_with_more_classes_than_folders_has_no_accuracy(run, place):
+    shutil.rmtree(place / "val" / "red")
+    why = "the accuracy is not computed: the images are in 2 folders, but the model has 3 classes"
+    assert why in checked(run, "right").err
 
 
 class Drawn(nn.Module):

@@ -92,19 +92,33 @@ def tell_no_truth(
     named = None if labels else labels_beside(subject.inputs.files, n_classes)
     are_classes = not named and not labels and len(folders) == n_classes > 1
     if are_classes and guessed:
-        right = sum(n for (name, index), n in guessed.items() if folders[index] == name) / guessed.total()
-        share = f"{percent(right, 1)} of {counted(guessed.total(), 'image')}"
+        share = f"{_accuracy_in(folders, guessed)} of {counted(guessed.total(), 'image')}"
         what = f"accuracy: {share} (assuming classes in alphabetical order)"
+        if (likely := _likely_order(folders, guessed)) != folders:
+            what += f", but {_accuracy_in(likely, guessed)} in the order that fits the predictions"
+            folders = likely
     elif are_classes and tell is not None:
         what = "assuming classes in alphabetical order"
     if named or are_classes:
         order = f"if this is their order: --labels {shlex.quote(named or ','.join(folders))}"
         (tell or subject.progress.note)(f"{what}; the model has no class names; {order}")
+    elif tell is not None and len(folders) > 1 and not labels:
+        tell(f"{what}: the images are in {len(folders)} folders, but the model has {n_classes:,} classes")
     elif len(folders) > 1 and strange and (subject.labels is not None or len(strange) < len(folders)):
         (tell or subject.progress.note)(
             f"{what}: no label is named {some(strange, 4)} (labels: {some(labels, 4)})"
         )
     return folders if are_classes else []
+
+
+def _accuracy_in(order: list[str], guessed: Guessed) -> str:
+    return percent(sum(n for (name, at), n in guessed.items() if order[at] == name) / guessed.total(), 1)
+
+
+def _likely_order(folders: list[str], guessed: Guessed) -> list[str]:
+    """Return the folders in the order of the classes predicted most often for each, if these all differ."""
+    most = {folder: max(range(len(folders)), key=lambda index: guessed[folder, index]) for folder in folders}
+    return sorted(folders, key=most.__getitem__) if len({*most.values()}) == len(folders) else folders
 
 
 EQUAL = "accuracy: not computed, as all scores of an image are equal"
