@@ -24,11 +24,12 @@ l2: l2norm euclidean
 cross-entropy: ce celoss xent softmax categorical categoricalcrossentropy
 bce: bcewithlogits bcewithlogitsloss binary binarycrossentropy sigmoid
 mse: l2 l2loss mseloss regression squarederror; nll: nllloss logsoftmax; integrated-gradients: ig intgrad
+integrated-gradients: lrp deeplift deepliftshap relevance epsilonlrp layerwiserelevancepropagation
 gradcam: gradcamplusplus layercam xgradcam eigencam scorecam ablationcam cam guidedgradcam
 saliency: gradient gradients vanilla vanillagradient backprop guidedbackprop smoothgrad deconvolution
 input-x-gradient: inputxgrad gradxinput gradtimesinput
 occlusion: rise lime shap kernelshap perturbation slidingwindow featureablation
-lrp: deeplift deepliftshap relevance epsilonlrp; adamw: adam radam nadam; momentum: sgdm sgdmomentum
+adamw: adam radam nadam; momentum: sgdm sgdmomentum
 nesterov: nag; float16: half fp16
 bfloat16: bf16; float32: fp32 full single
 summary: info inspect show print torchinfo torchsummary graph describe architecture layers flops gflops macs params

@@ -92,7 +92,7 @@ def explain(
     """Show the evidence for a class in an image, and test each map.
 
     The layer is found by tracing one pass back from the score, and the reason for the choice is printed. Maps that
-    pass more tests come first. Over a folder, all numbers are means.
+    pass more tests come first.
 
     Examples:
 

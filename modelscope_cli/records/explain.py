@@ -100,7 +100,7 @@ class Explanation(Row):
     Attributes:
         layer: the explained layer; None for methods that work on pixels. `why`: why that layer, or how it was made.
         adds_up_to: the sum of a map in logits over what it has to be: the logit less that of the baseline, which is
-            an image of zeros, a layer of zeros, or of LRP zero. Over several images the median.
+            an image of zeros, or a layer of zeros. Over several images the median.
         completeness: integrated gradients: the difference of the sum from the change of the logit, relative to
             that change; the median over several images.
         receipt: the test results; empty with `receipt="none"`.
@@ -131,7 +131,8 @@ class ExplainRecord(Record):
         logit, probability: means over the images for that class; for other targets, the number that is followed,
             without a probability. `score_name`: name of that number: `logit`, `mean value`.
         images: number of images.
-        unfit: methods that were left out, and why: `lrp: LRP needs a network of ReLUs, ...`.
+        failures: for several images, the first failed tests, with map and image: `covering of gradcam on cat.png`.
+        unfit: methods that were left out, and why: `hirescam: this model has no feature map ...`.
         passed: with `require`, whether the winner passed its tests; otherwise True.
         tensors: the file of the maps; None where they were not saved.
         files: names inside `out_dir`; None and empty where nothing was saved.
@@ -147,6 +148,7 @@ class ExplainRecord(Record):
     probability: float | None
     images: int
     rows: tuple[Explanation, ...]
+    failures: tuple[str, ...] = ()
     unfit: tuple[str, ...] = ()
     passed: bool = True
     tensors: str | None = None

@@ -205,7 +205,7 @@ predict {TINY} dot.png --labels abc.txt
 predict {TINY} few/1.png
 watch fit.py
 explain {TINY} dot.png --method saliency,occlusionn --no-save --receipt none
-explain {TINY} dot.png --method saliency --method occlusionn,lrp --no-save --receipt none
+explain {TINY} dot.png --method saliency --method occlusionn,gradcam --no-save --receipt none
 summary {TINY} --freeze rel1
 stats {TINY} --layer conv,hed
 weights tiny.safetensors --layer conv,hed
@@ -247,7 +247,7 @@ lrfind {LEARN} --optimizer lion
 weights --scan tiny.safetensors --fail-on dangerus
 grads {TINY} --table weights --no-save
 diff {TINY} dot.png --b-dtype float8
-explain {TINY} dot.png --method lrp,salliency,gradcam --no-save --receipt none
+explain {TINY} dot.png --method hirescam,salliency,gradcam --no-save --receipt none
 featuremaps {TINY} --filters --layer poool --out new
 diff tiny.safetensors tiny.safetensors --layer heed,conv
 """
@@ -347,7 +347,7 @@ def test_a_hint_that_is_pasted_runs(line, made, tmp_path, monkeypatch, capfd, un
 
 @pytest.mark.parametrize(("line", "kept"), [
     ("explain {TINY} dot.png --method saliency,occlusionn --no-save", "--method saliency,occlusion"),
-    ("explain {TINY} dot.png --method lrpp --method saliency --no-save", "--method lrp,saliency"),
+    ("explain {TINY} dot.png --method gradcm --method saliency --no-save", "--method gradcam,saliency"),
     ("stats {TINY} --columns name,meen --columns std", "--columns name,mean,std"),
     ("stats {TINY} --layer conv,hed", "--layer conv --layer head"),
 ])  # fmt: skip

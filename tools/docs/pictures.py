@@ -26,7 +26,7 @@ DRAWN: Mapping[str, Mapping[str, str]] = {
         "flow/gradient_flow.png": "gradient_flow.png"
     },
     f"grads {_SICK} demo/star.png --target star --out sick": {"sick/gradient_flow.png": "sick_gradients.png"},
-    f"explain {_HEALTHY} demo/star.png --method hirescam,lrp --out why": {
+    f"explain {_HEALTHY} demo/star.png --method hirescam,integrated-gradients --out why": {
         "why/explanation.png": "explanation.png"
     },
     f"ablate {_HEALTHY} demo/star.png --layer type:Conv2d --out ablated": {

@@ -1,6 +1,5 @@
 """Trace the values that depend on the image through a forward pass, and cut the graph at one of them."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,11 +73,9 @@ class Dataflow(TorchFunctionMode):
         if not reads:
             return func(*args, **kwargs)
         before = {id(tensor): version_of(tensor) for tensor in given}
-        packet = getattr(
-            func, "overloadpacket", None
-        )  # of a program, whose arguments may be in another order
-        function = (resolve_name(packet or func) or "").removesuffix(".__get__").rpartition(".")[2]
-        output = self.compute(f"aten.{function}" if packet else function, func, args, kwargs)
+        function = resolve_name(getattr(func, "overloadpacket", func)) or ""
+        function = function.removesuffix(".__get__").rpartition(".")[2]
+        output = func(*args, **kwargs)
         made = values_in(output)
         if self.ended is None and (function in _ENDS or (not made and tensors_in(output))):
             self.ended = function
@@ -98,10 +95,6 @@ class Dataflow(TorchFunctionMode):
             self.shapes[number] = tuple(tensor.shape)
             self.places[number] = ValuePosition(len(self.calls) - 1, n if n < len(made) else -1, function)
         return output
-
-    def compute(self, function: str, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        """Return the output of a call whose inputs depend on the image; subclasses change it."""
-        return func(*args, **kwargs)
 
     def reached(self, call: int, output: Any) -> Any:
         """Return the replacement of a call's output."""

@@ -44,6 +44,7 @@ from modelscope_cli.inputs.grammar import by
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.explain import (
+    FAILED,
     FIGURES,
     MOST_SHOWN,
     NONE,
@@ -77,6 +78,7 @@ class Totals:
     words: str | None = None
     index: int | None = None
     unfit: dict[str, str] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)  # the first `MOST_SHOWN`
     kept: list[ExplainedImage] = field(default_factory=list)  # the first `MOST_SHOWN`
     _first: dict[str, MethodResult] = field(default_factory=dict)
     _values: dict[str, dict[str, "array[float]"]] = field(default_factory=dict)  # method -> figure
@@ -97,6 +99,8 @@ class Totals:
         for method, outcome in result.maps.items():
             self._first.setdefault(method, outcome)
             self._places.setdefault(method, Counter()).update([outcome.where.place] if outcome.where else [])
+            failed = [one.test for one in outcome.receipt.tests if one.answer == FAILED]
+            self.failures += [f"{test} of {method} on {result.name}" for test in failed]
             figures = {key: getattr(outcome.receipt, key) for key in FIGURES}
             figures |= {key: getattr(outcome, key) for key in ("adds_up_to", "agreement")}
             figures["completeness"] = outcome.map.completeness
@@ -106,6 +110,7 @@ class Totals:
                     values.append(value)
             answers = Receipt(tests=outcome.receipt.tests, verdict=outcome.receipt.verdict)
             self._judged.setdefault(method, []).append(answers)
+        del self.failures[MOST_SHOWN:]
         if len(self.kept) < MOST_SHOWN:
             self.kept.append(result)
 
@@ -237,6 +242,7 @@ def explain(
         probability=None if totals.probability is None else totals.probability / totals.images,
         images=totals.images,
         rows=rows,
+        failures=tuple(totals.failures) if totals.images > 1 else (),
         unfit=tuple(f"{name}: {why}" for name, why in totals.unfit.items()),
         passed=require is None or (verdict is not None and verdict.answer == PASSED),
         hooks=hooks,

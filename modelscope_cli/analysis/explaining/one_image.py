@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.explaining.layer import Map, no_gradient
-from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS
+from modelscope_cli.analysis.explaining.methods import LAYER, METHODS
 from modelscope_cli.analysis.explaining.receipt.faithfulness import Faithfulness
 from modelscope_cli.analysis.explaining.receipt.randomisation import Maps, find_head, head_randomisation
 from modelscope_cli.analysis.explaining.receipt.rankings import spearman
@@ -153,12 +153,12 @@ def _because(error: UnfitError, model: nn.Module) -> UnfitError:
 
 
 def _logits_of_nothing(kinds: Collection[str], scored: Scored, image: Tensor) -> dict[str, float]:
-    """Return the logit at the baseline of a map in logits: a layer of zeros, an image of zeros, or none."""
+    """Return the logit at the baseline of a map in logits: a layer or an image of zeros."""
 
     def logit(kind: str) -> Tensor:
         if kind == LAYER:
             return scored.at(scored.find(scored, image), image, is_blank=True).score
-        return scored.scores(torch.zeros_like(image)) if kind == PIXELS else image.new_zeros(1)
+        return scored.scores(torch.zeros_like(image))
 
     return dict(zip(kinds, numbers(map(logit, kinds))(), strict=True))
 

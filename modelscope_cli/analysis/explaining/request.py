@@ -8,18 +8,9 @@ from modelscope_cli.records.refusals import check_word
 
 AUTO, ALL = "auto", "all"
 # Of `explaining.methods`, which imports torch.
-METHOD_NAMES = (
-    "hirescam",
-    "gradcam",
-    "saliency",
-    "input-x-gradient",
-    "integrated-gradients",
-    "occlusion",
-    "lrp",
-)
-# Cheap and complementary: contributions of a layer's cells, of the pixels, and where a network allows it relevance
-# propagation. Methods that do not fit are omitted.
-_OF_AUTO = ("hirescam", "integrated-gradients", "lrp")
+METHOD_NAMES = ("hirescam", "gradcam", "saliency", "input-x-gradient", "integrated-gradients", "occlusion")
+# Cheap and complementary: contributions of a layer's cells and of the pixels. One that does not fit is omitted.
+_OF_AUTO = ("hirescam", "integrated-gradients")
 
 
 def choose_methods(method: str) -> tuple[str, ...]:

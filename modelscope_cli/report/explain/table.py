@@ -1,6 +1,7 @@
 """The columns of `explain`."""
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from modelscope_cli.records.explain import (
@@ -126,8 +127,11 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
     compared = [row for row in record.rows if row.agreement is not None]
     apart = [row.method for row in compared if (row.agreement or 0.0) < LEAST_AGREEMENT]
     which = f"maps that disagree with the others: {', '.join(apart)}"
-    which = "the maps disagree with one another" if len(apart) == len(compared) else which
+    if apart and len(apart) == len(compared):
+        mean = fmean(row.agreement or 0.0 for row in compared)
+        which = f"the maps agree little: mean rank correlation {mean:+.2f}, below {LEAST_AGREEMENT}"
     facts += [("agreement", which)] if apart else []
+    facts += [("failed", "; ".join(record.failures))] if record.failures else []
     facts += [("left out", why) for why in record.unfit]
     if record.receipt_kind != NONE:
         tests = [one for row in record.rows for one in row.receipt.tests]

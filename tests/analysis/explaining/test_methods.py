@@ -3,18 +3,15 @@
 import numpy as np
 import pytest
 import torch
-from captum.attr import LRP, IntegratedGradients, LayerGradCam, Occlusion, Saliency
 from captum.attr import InputXGradient as CaptumInputXGradient
-from captum.attr._utils.lrp_rules import Alpha1_Beta0_Rule, EpsilonRule
+from captum.attr import IntegratedGradients, LayerGradCam, Occlusion, Saliency
 from models_to_explain import Boxes, Flattened, Pooled, drawn, explained, image, scored
 from tolerance import A_NETWORK, assert_close, close
 from torch import nn
 
 from modelscope_cli.analysis.explaining.methods import METHODS, PIXELS
-from modelscope_cli.analysis.explaining.methods.of_pass import _Rules
 from modelscope_cli.analysis.explaining.methods.of_pixels import integrated_gradients, occlude, windows
 from modelscope_cli.analysis.explaining.request import METHOD_NAMES
-from modelscope_cli.analysis.explaining.scored import UnfitError
 
 OF_PIXELS = [name for name, method in METHODS.items() if method.kind == PIXELS]
 
@@ -136,68 +133,3 @@ class TestAgainstCaptum:
             )
         logit = float(model(x)[0, index].detach())
         assert_close(found.float(), expected[0, 0], A_NETWORK, scale=abs(logit))
-
-
-def test_the_relevance_of_a_network_without_biases_is_its_logit():
-    model, x = drawn(Pooled()), image()
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            parameter.data.zero_()
-    found = explained("lrp", model, x)
-    assert float(found.cells.sum() / model(x)[0, 0]) == close(1.0, A_NETWORK, scale=1)
-
-
-def test_the_pass_of_lrp_has_the_score_of_the_model_where_z_plus_is_zero():
-    """A unit whose weights are all negative has no z+, but it has a value, which the next layer reads."""
-    inner, head = nn.Conv2d(4, 4, 3), nn.Linear(4 * 28 * 28, 3)
-    model, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), inner, nn.Flatten(), head).eval(), image()
-    inner.weight.data.abs_().neg_()
-    inner.bias.data.fill_(-1.0)
-    with scored(model, 1) as question:
-        copy = x.clone().requires_grad_() + 0
-        with _Rules(copy):
-            output = question.run(copy)
-    assert_close(output.detach(), model(x).detach(), A_NETWORK)
-
-
-class Tail(nn.Module):
-    """What follows a first convolution, with a rule of captum's for each layer."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.relu = nn.Conv2d(4, 5, 3, bias=False), nn.ReLU()
-        self.head = nn.Linear(5 * 12 * 12, 3, bias=False)
-        self.conv.rule, self.head.rule = Alpha1_Beta0_Rule(), EpsilonRule(1e-9)
-
-    def forward(self, x):
-        return self.head(self.relu(self.conv(x)).flatten(1))
-
-
-def test_z_plus_is_captums_alpha_1_beta_0():
-    tail, inner = drawn(Tail()), torch.rand(1, 4, 14, 14, generator=torch.Generator().manual_seed(0))
-    expected = LRP(tail).attribute(inner.clone().requires_grad_(), 1)[0].sum(0).detach()
-    with scored(tail, 1) as question:
-        found = _relevance_behind(question, inner)
-    assert (found - expected).abs().max() < 1e-4 * expected.abs().max()
-
-
-def _relevance_behind(question, inner):
-    """Return the relevance at a tensor that is not an image, so that the first convolution is as any other."""
-    leaf = inner.clone().requires_grad_()
-    before = leaf + 0
-    with _Rules(leaf) as rules:
-        passed = leaf.clone()
-        output = question.run(passed)
-    assert rules.ones is None
-    (gradient,) = torch.autograd.grad(question.target.score(output).sum(), leaf)
-    return (before * gradient)[0].sum(0).detach()
-
-
-@pytest.mark.parametrize(
-    ("net", "word"),
-    [(nn.GELU(), "gelu"), (nn.Sigmoid(), "sigmoid"), (nn.SiLU(), "silu"), (nn.LayerNorm(32), "layer_norm")],
-)
-def test_lrp_refuses_what_it_does_not_know(net, word):
-    model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), net, nn.Flatten(), nn.Linear(4 * 1024, 3)).eval()
-    with pytest.raises(UnfitError, match=word):
-        explained("lrp", model, image())

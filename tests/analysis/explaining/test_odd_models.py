@@ -144,3 +144,12 @@ def test_the_predicted_class_is_tested_however_improbable_and_another_is_not() -
     assert first.rows[0].receipt.verdict.answer == "passed"
     other = ms.explain(model, image, method="hirescam", target=70).rows[0].receipt
     assert {one.test: one.reason for one in other.tests}["covering"].startswith("another class is predicted")
+
+
+def test_a_method_that_does_not_fit_is_left_out_of_several_and_refused_by_name() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 12 * 12, 3))
+    record = ms.explain(model, X, receipt=False)
+    assert [row.method for row in record.rows] == ["integrated-gradients"]
+    assert record.unfit[0].startswith("hirescam: this model has no feature map")
+    with pytest.raises(CannotRunError, match="no feature map"):
+        ms.explain(model, X, method="hirescam")

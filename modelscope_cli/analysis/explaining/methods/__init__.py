@@ -7,7 +7,6 @@ from torch import Tensor
 
 from modelscope_cli.analysis.explaining.layer import Map
 from modelscope_cli.analysis.explaining.methods.of_layer import gradcam, hirescam
-from modelscope_cli.analysis.explaining.methods.of_pass import lrp
 from modelscope_cli.analysis.explaining.methods.of_pixels import (
     input_x_gradient,
     integrate_briefly,
@@ -17,7 +16,7 @@ from modelscope_cli.analysis.explaining.methods.of_pixels import (
 )
 from modelscope_cli.analysis.explaining.scored import Scored
 
-LAYER, PIXELS, PASS = "layer", "pixels", "pass"
+LAYER, PIXELS = "layer", "pixels"
 Explain = Callable[[Scored, Tensor], Map]
 
 
@@ -26,8 +25,7 @@ class Method:
     """One method."""
 
     explain: Explain  # computes the map
-    # What it differentiates or changes: the `layer`, the `pixels`, or the whole `pass` by its own rules
-    kind: str
+    kind: str  # what it differentiates or changes: the `layer` or the `pixels`
     units: str = ""  # the unit of the map; empty without one
     brief: Callable[[Scored, Tensor], Tensor] | None = None  # makes `Map.brief`
     is_local: bool = True  # whether it takes the gradient at the image alone
@@ -45,5 +43,4 @@ METHODS = {
     "input-x-gradient": Method(input_x_gradient, PIXELS, "logits"),
     "integrated-gradients": Method(integrated_gradients, PIXELS, "logits", integrate_briefly, is_local=False),
     "occlusion": Method(occlusion, PIXELS, is_local=False),
-    "lrp": Method(lrp, PASS, "logits"),
 }
