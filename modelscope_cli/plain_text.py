@@ -41,8 +41,9 @@ def plain_lines(text: str) -> str:
 
 def plain_json(document: str) -> str:
     """Return a JSON document with the same values and control characters escaped."""
-    escaped = _UNSEEN_BUT_LINES.sub(lambda match: _utf_16(match[0]), document)
-    return escaped.replace("##", "#\\u0023")
+    if not document.isprintable():
+        document = _UNSEEN_BUT_LINES.sub(lambda match: _utf_16(match[0]), document)
+    return document.replace("##", "#\\u0023")
 
 
 def spreadsheet_cell(text: str) -> str:

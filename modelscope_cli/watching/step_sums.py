@@ -190,7 +190,8 @@ def reduce_copies(several: Collection[StepSums]) -> None:
         n_rows = max(_AT_ONCE // n, 1)
         for some in (alike[first : first + n_rows] for first in range(0, len(alike), n_rows)):
             tensors, dims = [x for _, x, _ in some], [what.rectified_dim for *_, what in some]
-            counts = _count_rows(np.stack([x.numpy().reshape(-1) for x in tensors]).view(np.int32))
+            sampled, steps = zip(*(even_sample(in_memory_order(x), _SAMPLE) for x in tensors), strict=True)
+            counts = _count_rows(torch.stack(sampled).view(torch.int32).numpy()) * steps[0]
             found = reduce_short(tensors, dims, _WANTED)
             for (sums, x, what), row, moments in zip(some, counts, found, strict=True):
                 whole = known(moments) if moments else reduce_tensor(x, what.rectified_dim, _WANTED)

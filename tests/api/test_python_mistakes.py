@@ -98,7 +98,7 @@ def test_images_that_the_model_does_not_take_as_they_are(given, message):
     (lambda: ms.lrfind(NET, low=1.0, high=0.1), "'low=1, high=0.1' is not", "low=1e-5, high=10"),
     (lambda: ms.stats(NET.state_dict()), "a dict of weights is not a model", "model.load_state_dict(weights)"),
     (lambda: ms.train(NET, lr="high"), "'lr=high' is not a number", "give a number"),
-    (lambda: ms.stats(OfTwo(), IMAGES), "arguments: meta", "inputs={'image': '1,3,224,224', 'meta': '1,5'}"),
+    (lambda: ms.stats(OfTwo(), IMAGES), "arguments: meta", "inputs={'image': '1,3,8,6', 'meta': '1,5'}"),
 ])  # fmt: skip
 def test_the_message_and_the_hint_name_keywords(call, message, hint):
     with pytest.raises(UsageError) as told:

@@ -263,7 +263,7 @@ REFUSED = {
     "a model without parameters": ((nn.ReLU(),), {}, "ReLU has no parameters"),
     "an optimizer that is none": ((Net(), Net()), {}, "Net is not a torch.optim"),
     "an optimizer for a script": (("loop.py", object()), {}, "a loop of your own"),
-    "arguments for a loop": ((Net(),), {"arguments": ["3"]}, "for a script"),
+    "arguments for a loop": ((Net(),), {"arguments": ["3"]}, "to a script only"),
     "a pattern that matches nothing": ((Net(),), {"layer": "cnov"}, "'cnov'"),
     "a call": ((Net(),), {"layer": "relu@1"}, "every call"),
     "every nothing": ((Net(),), {"every": 0}, "at least 1"),

@@ -39,10 +39,6 @@ LINES = [
     ("stats net.py:Net dot.png --model-arg width=9 -c two.pth --key ema", "weights two.pth --key ema"),
     (f"stats {BOTH} --size 16", f"diff {BOTH} --size 16"),
     (f"diff net.py:Net two.pth other.pth --key ema {BUILT}", "diff two.pth other.pth --key ema"),
-    (
-        f"diff net.py:Net net.onnx dot.png {BUILT} --weights none",
-        f"net.onnx dot.png {BUILT} --weights none --size 16",
-    ),
 ]
 HELD_OUT = [
     (f"explain {BOTH} --size 9", f"diff {BOTH} --size 9"),
@@ -70,7 +66,6 @@ def made(tmp_path_factory):
     torch.save({"model": other, "ema": other}, folder / "other.pth")
     with warnings.catch_warnings(action="ignore"):  # torch.jit is deprecated
         torch.jit.trace(net.eval(), torch.zeros(1, 3, 16, 16)).save(folder / "script.pt")
-    torch.onnx.export(net, (torch.zeros(1, 3, 16, 16),), folder / "net.onnx", dynamo=True, verbose=False)
     Image.effect_noise((16, 16), 60).convert("RGB").save(folder / "dot.png")
     return folder
 

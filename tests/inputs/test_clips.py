@@ -69,7 +69,7 @@ def test_feature_maps_are_of_the_middle_frame(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("model", "shape"), [(nn.Conv1d(3, 2, 3), (16,)), (nn.Conv3d(3, 2, 3), (5, 6, 7))])
 def test_a_signal_or_a_clip_is_not_an_image(model: nn.Module, shape: tuple[int, ...]) -> None:
-    with pytest.raises(CannotRunError, match="explain draws maps of single images"):
+    with pytest.raises(CannotRunError, match=r"images \(N, C, H, W\), but the input is"):
         ms.explain(nn.Sequential(model, nn.Flatten()), torch.rand(1, 3, *shape), receipt="none")
 
 

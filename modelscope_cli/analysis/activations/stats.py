@@ -17,7 +17,7 @@ from modelscope_cli.analysis.activations.observer import (
     to_rows,
 )
 from modelscope_cli.analysis.blocks.blocks import Blocks
-from modelscope_cli.analysis.health.lost_signal import HARDLY
+from modelscope_cli.analysis.health.lost_signal import HARDLY, has_zero_weights
 from modelscope_cli.analysis.outputs.degenerate import Degenerate, too_large
 from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
 from modelscope_cli.analysis.statistics.moments import Wanted
@@ -157,7 +157,9 @@ def stats(
     code = ALIKE if alikes and all(alikes) else ""
     is_row = len(rows[-1].shape) == 2 and not layer and not exclude
     std = (rows[-1].std or 0.0) if is_row else 0.0
-    least = HARDLY if std > LARGE_SCORES else 0.0 if is_row and subject.inputs.n_images == 1 else None
+    is_suspect = is_row and subject.inputs.n_images == 1
+    is_suspect = is_suspect and (any(row.std == 0 for row in rows) or has_zero_weights(module))
+    least = HARDLY if std > LARGE_SCORES else 0.0 if is_suspect else None
     subject.tell_if_degenerate(Degenerate((code,) * subject.inputs.n_images), least=least)
     subject.warn(too_large(std, module, is_training=is_training))
     return StatsRecord(

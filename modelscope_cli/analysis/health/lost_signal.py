@@ -37,6 +37,14 @@ class _Figures(Observer):
             self.found += [self._entered[call.order], _figures(output)]
 
 
+def has_zero_weights(model: nn.Module) -> bool:
+    """Tell whether a weight may be zero throughout, by the first value of each, which in others rarely is."""
+    with suppress(RuntimeError, NotImplementedError, TypeError):  # such as weights of a few bits
+        weights = [p.detach() for p in model.parameters() if p.ndim > 1 and p.numel() and not p.is_meta]
+        return any(bool(first == 0) for first in fetch(p[(0,) * p.ndim].float() for p in weights))
+    return False
+
+
 def lost_signal(model: nn.Module, batch: Batch, seed: int) -> tuple[str, str, float] | None:
     """Return the last layer whose input differs between two images, if its output and that of the model do not.
 

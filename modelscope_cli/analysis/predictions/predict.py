@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from torch import Tensor
 
 from modelscope_cli.analysis.blocks.blocks import Blocks
-from modelscope_cli.analysis.health.lost_signal import HARDLY
+from modelscope_cli.analysis.health.lost_signal import HARDLY, has_zero_weights
 from modelscope_cli.analysis.outputs.classes import ClassScores
 from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
 from modelscope_cli.analysis.outputs.model_output import MAY_BE_LABELS, ModelOutput
@@ -34,6 +34,7 @@ from modelscope_cli.records.predict import DrawnMap, PredictedImages, Prediction
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.refusals import check_range, check_word
 from modelscope_cli.records.run import UNDECIDED
+from modelscope_cli.records.stats import LARGE_SCORES
 
 MOST_DRAWN = 16  # images whose maps are kept and drawn
 
@@ -154,7 +155,9 @@ def predict(
                 predictions += part.predictions
     hooks = subject.conclude()
     subject.warn(judge.warnings() if judge is not None else ())
-    _tell_of_all(subject, record, degenerate, guessed, has_truth=judge is not None or truth is None)
+    _tell_of_all(
+        subject, record, predictions, degenerate, guessed, has_truth=judge is not None or truth is None
+    )
     report, worst = (None, []) if judge is None or degenerate.told() == UNDECIDED else judge.report()
     return replace(record, run=subject.run(), predictions=tuple(predictions), hooks=hooks, truth=report).keep(
         PredictedImages(partial(_to_draw, subject.inputs, maps), partial(_worst_of, subject.inputs, worst))
@@ -207,7 +210,13 @@ def _tell(part: "Predicted", subject: Subject) -> None:
 
 
 def _tell_of_all(
-    subject: Subject, record: PredictRecord, degenerate: Degenerate, guessed: Guessed, *, has_truth: bool
+    subject: Subject,
+    record: PredictRecord,
+    predictions: list[Prediction],
+    degenerate: Degenerate,
+    guessed: Guessed,
+    *,
+    has_truth: bool,
 ) -> None:
     """Report what an accuracy of class folders is or lacks, and scores that say nothing."""
     if not has_truth:
@@ -217,6 +226,9 @@ def _tell_of_all(
         tell_no_truth(subject, record.classes, what, guessed=guessed if is_of_one else None)
     best = [index for _, index in guessed.elements()]
     is_one = record.output == "classes" and len({*best}) == 1
+    if is_one and len(best) == 1:  # not for every image: the model runs twice more
+        is_large = any(abs(one.top[0].logit or 0.0) > LARGE_SCORES for one in predictions)
+        is_one = is_large or has_zero_weights(subject.loaded.module)
     subject.tell_if_degenerate(degenerate, best, least=HARDLY if is_one else None)
 
 
