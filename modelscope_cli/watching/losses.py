@@ -131,6 +131,7 @@ def watched_losses(
     begin: Callable[[Any], object],
     end: Callable[[], object],
     is_pass: Callable[[Any, Any], bool] = lambda loss, inputs: False,
+    is_resting: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
     """Observe `torch.autograd.backward` (which `Tensor.backward` calls), `grad` and gradient scalers while open.
 
@@ -141,6 +142,7 @@ def watched_losses(
         count_steps: returns the number of steps so far.
         begin, end: called before every backward pass, with its tensors, and after it.
         is_pass: whether derivatives of a loss by some tensors count as a backward pass.
+        is_resting: whether nothing but the loss is seen.
     """
     backward, scale, step = torch.autograd.backward, torch.amp.GradScaler.scale, torch.amp.GradScaler.step
     grad = torch.autograd.grad
@@ -149,7 +151,11 @@ def watched_losses(
     @functools.wraps(backward)
     def watched_backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         # Checkpointing runs one backward pass inside another.
-        if torch.compiler.is_compiling() or not is_ours() or in_backward():
+        if torch.compiler.is_compiling() or in_backward():
+            return backward(tensors, *args, **kwargs)
+        if not is_ours():
+            if is_resting():
+                watch.see(tensors)
             return backward(tensors, *args, **kwargs)
         begin(tensors)
         result = backward(tensors, *args, **kwargs)
@@ -198,7 +204,7 @@ def watched_losses(
             skipped(optimizer)
         return result
 
-    for ours in (is_ours, count_steps):
+    for ours in (is_ours, is_resting, count_steps):
         left_alone_by_compiler(ours)
     for watched in (watched_backward, watched_grad, watched_scale, watched_unscale, watched_step):
         left_alone_by_compiler(watched, with_callees=False)

@@ -7,6 +7,7 @@ import math
 import sys
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
@@ -48,6 +49,7 @@ from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.schedule import Budget, Stretches
 from modelscope_cli.watching.steps import Clock, Clocks, EndedStep, Listener, OpenStep, StepReport, is_running
 
+_LAST = 5  # steps without hooks that are reported at the end
 _SEARCHED = 8  # backward passes whose graph is searched
 _MOST_ENDED = 64  # steps that end on an accelerator before one that is recorded
 _PROBED = 8  # the step before which a copy of the model is run: weights that start at zero have grown by then
@@ -110,6 +112,8 @@ class Recorder:
         self._told: list[tuple[str, str]] = []  # of the losses since the last step
         self._history = LossHistory()
         self._has_stepped = False  # whether an optimizer of torch has stepped
+        # The last steps of a stretch without hooks: optimizer, number, loss, learning rates
+        self._missed: deque[tuple[Clock, int, Deferred[float | None], list[float]]] = deque(maxlen=_LAST)
         self._ended: list[EndedStep] = []  # those that are not reported yet
         self.is_prompt = False  # whether each step is reported as it ends, even if a device is waited for
 
@@ -129,6 +133,7 @@ class Recorder:
                     begin=left_alone_by_compiler(lambda tensors: self.guard(self._prepare_backward, tensors)),
                     end=left_alone_by_compiler(lambda: self.guard(self._finish_backward)),
                     is_pass=lambda loss, inputs: self._has_no_optimizer() and is_by_all_leaves(loss, inputs),
+                    is_resting=lambda: self.guard.is_open and self.stretches.is_open,
                 )
             )
             stack.enter_context(
@@ -142,6 +147,7 @@ class Recorder:
                 stack.enter_context(self.replicas.installed(self.guard))
             self.guard(self._expect_optimizers)
             yield
+            self.guard(self._tell_missed)
             self.guard(self._resume)
             self.settle()
             self.guard(lambda: self._hand_on(self._read_ended()))
@@ -310,21 +316,28 @@ class Recorder:
         self._passes.rest()
         self.step_time.rest()
         self._n_missed = 0
+        self._missed.clear()
 
     def _count_step(self, optimizer: Optimizer) -> None:
         """Count a step without hooks."""
         clock = self.clocks.find(optimizer)
         if clock is not None:
+            rates = [rate for group in optimizer.param_groups if isinstance(rate := group.get("lr"), float)]
+            self._missed.append((clock, clock.step, self.losses.take(), rates))
             clock.step += 1
             self.bookkeeper.cycle(optimizer).ended = self._n_counted + self._n_missed
             self.n_steps, self._n_missed = max(self.n_steps, clock.step), self._n_missed + 1
-            self.losses.n_backward += 1
             if self.stretches.ends(id(optimizer)):
                 self._resume()
         elif self._is_watched(optimizer):  # a new one, which may step too rarely to be met between stretches
             self.bookkeeper.cycle(optimizer).n_steps += 1
             self.stretches.is_barred = True
             self._resume()
+
+    def _tell_missed(self) -> None:
+        """Report the last steps, if they had no hooks."""
+        for clock, step, loss, rates in self._missed if self.stretches.is_open else ():
+            self._listener.on_step(StepReport(clock.label, step, loss(), rates, False))
 
     def _resume(self) -> None:
         """Set the hooks again after steps without, if there are none."""
