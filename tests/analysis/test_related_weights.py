@@ -11,6 +11,7 @@ from torchvision.models import VisionTransformer, mobilenet_v3_small, resnet18, 
 import modelscope_cli as ms
 from modelscope_cli.analysis.comparison.compare import diff_tensors
 from modelscope_cli.analysis.comparison.relation import relations
+from modelscope_cli.report.diff.table import answer
 
 BUILDERS = {
     "mobilenet": (mobilenet_v3_small, "classifier.3", False),
@@ -355,3 +356,66 @@ def test_weights_pruned_by_masks_are_compared_as_they_are_computed(tmp_path):
     record = ms.diff(tmp_path / "a.pt", tmp_path / "b.pt")
     assert [row.status for row in record.tensors if row.name == "0.weight"] == ["changed"]
     assert "25 % of the values set to zero" in record.causes[0].message
+
+
+def small():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3), nn.Linear(8, 4)
+    ).state_dict()
+
+
+ASIDE = {  # of a change that no weight shows: what is told first
+    "missing": (lambda b: b.pop("3.bias"), "3.bias is missing in B; all 3 weights"),
+    "several": (lambda b: [b.pop(f"{n}.bias") for n in (0, 3)], "0.bias, 3.bias are missing in B; all 3 weights"),
+    "added": (lambda b: b.update({"3.scale": torch.ones(4)}), "3.scale is only in B; all 3 weights"),
+    "reshaped": (lambda b: b.update({"3.bias": torch.ones(5)}), "3.bias is of another shape; all 3 weights"),
+    "retyped": (
+        lambda b: b.update({"1.num_batches_tracked": torch.tensor(0, dtype=torch.int32)}),
+        "1.num_batches_tracked is int64 in A and int32 in B; all 3 weights",
+    ),
+    "and changed": (
+        lambda b: (b.pop("0.bias"), b.update({"1.bias": torch.ones(8) / 3})),
+        "0.bias is missing in B; 1.bias changed in 8 of 8",
+    ),
+    "quantised": (
+        lambda b: (b.pop("3.weight"), b.pop("3.bias"), b.update({"3.zero_point": torch.tensor(0)})),
+        "3 is quantised in B (_packed_params) and was not compared; all 2 other weights",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", ASIDE)
+def test_what_differs_comes_before_the_weights_that_are_equal(change):
+    b, (apply, said) = small(), ASIDE[change]
+    apply(b)
+    assert answer(ms.diff(small(), b)).startswith(f"Different: {said}")
+
+
+def on_grid(weight, steps, size, *, is_affine=False):
+    """Return a weight in groups of `size` values that are rounded to steps of an even or an affine quantiser."""
+    x = weight.reshape(-1, size)
+    low, high = (
+        (x.amin(1, True).clamp_max(0), x.amax(1, True).clamp_min(0))
+        if is_affine
+        else (0, x.abs().amax(1, True))
+    )
+    step = (high - low) / steps
+    zero = (-low / step).round() if is_affine else 0
+    return (((x / step).round() + zero - zero) * step).reshape(weight.shape)
+
+
+@pytest.mark.parametrize(("steps", "part", "is_affine", "said"), [
+    (127, "tensor", False, 256), (127, "row", False, 256), (255, "row", True, 256), (7, "row", False, 16),
+    (7, "group of 32", False, 16),
+])  # fmt: skip
+def test_weights_rounded_to_few_equidistant_values_are_not_called_fine_tuned(steps, part, is_affine, said):
+    made = torch.Generator().manual_seed(0)
+    a = {f"{name}.weight": torch.randn(16, 64, generator=made) for name in "uv"}
+    size = {"tensor": 16 * 64, "row": 64}.get(part, 32)
+    b = {name: on_grid(one, steps, size, is_affine=is_affine) for name, one in a.items()}
+    text = f"all 2 weights are the same, rounded to at most {said} equidistant values per {part} in"
+    assert (causes(a, b)["weights"], causes(b, a)["weights"]) == (f"{text} B", f"{text} A")
+    moved = {name: one + 0.05 * torch.randn(16, 64, generator=made) for name, one in a.items()}
+    for other in (moved, {name: on_grid(one, steps, size) for name, one in moved.items()}):
+        assert "close to those of A" in causes(a, other)["weights"]

@@ -16,8 +16,8 @@ from modelscope_cli.records.diff import Cause, TensorDifference
 from modelscope_cli.records.naming import layer_of, some
 
 RELATIONS = {
-    "exchanged": "those of other tensors of A",
-    "reordered": "those of A in a different order",
+    "exchanged": "equal to other tensors of A",
+    "reordered": "as in A, but in a different order",
     "scaled": "the same as in A up to a factor",
 }
 """How a tensor is related to those of A, in words, by the kind of the cause."""

@@ -1,5 +1,6 @@
 """How two state dicts are related: whether they have other heads, and what became of the other weights."""
 
+import itertools
 import math
 import shlex
 from collections import Counter
@@ -30,6 +31,7 @@ _NAMED = "not compared", _CLOSE, _UNRELATED, _ZEROED, _PARTLY
 _FLOATS = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float32)
 _NAMES = ("float16", "bfloat16", "float8 (e4m3)", "float8 (e5m2)", "float32")
 _N_AT_A_GLANCE = 512  # values that tell most weights that are not rounded
+_FEWEST = 8  # values, of which fewer are equidistant by chance
 _ROUNDED = 2.0**-8  # relative L2 that rounding to bfloat16 stays below
 
 
@@ -38,6 +40,21 @@ def relations(
 ) -> Iterator[Cause]:
     """Yield what is not finite, what differs by shape, then how far the other weights are those of A."""
     a, b = ({x: y.dequantize() if y.is_quantized else y for x, y in one.items()} for one in (a, b))
+    packed = _packed(rows)
+    for status, side in (("added", "B"), ("removed", "A")):
+        if layers := [layer for layer, own in packed.items() if own == status]:
+            verbs = ("is", "was") if len(layers) == 1 else ("are", "were")
+            text = (
+                f"{some(layers)} {verbs[0]} quantised in {side} (_packed_params) and {verbs[1]} not compared"
+            )
+            yield Cause("quantised", layers[0], text, "")
+    rest = [row for row in rows if layer_of(row.name) not in packed]
+    yield from _relations_of_read(rest, a, b, bool(packed))
+
+
+def _relations_of_read(
+    rows: Sequence[TensorDifference], a: Mapping[str, Tensor], b: Mapping[str, Tensor], has_others: bool
+) -> Iterator[Cause]:
     if bad := [row for row in rows if row.nonfinite and not row.matched]:
         yield _not_finite(bad, a, b)
     causes, places = find_moved(rows, a, b)
@@ -72,6 +89,8 @@ def relations(
         sizes = ["x".join(map(str, shape)) for shape in (row.shape or (), row.b_shape or ())]
         what = f"a different {'number of input channels' if row in others else 'size of images or patches'}"
         yield Cause("input", layer_of(row.name), f"{row.name} is {sizes[0]} in A and {sizes[1]} in B", what)
+    if not is_other and (text := _beside(rows, weights, positions)):
+        yield Cause("tensors", None, text, "")
     if rest := [row for row in paired if row not in reshaped]:
         alone = () if is_other else (removed, added)
         layers = [
@@ -79,7 +98,8 @@ def relations(
             for some_rows in (rest, rows)
         ]
         layer = next((one.pop() for one in layers if len(one) == 1), None)
-        text = _kinship(rest, alone, rows, places, rounded, a, b, "other weight" if reshaped else "weight")
+        noun = "other weight" if reshaped or has_others else "weight"
+        text = _kinship(rest, alone, rows, places, rounded, a, b, noun)
         yield Cause("backbone" if heads else "weights", layer, text, "")
     status = {row.name: row.status if row.name not in rounded else "rounded" for row in rows}
     moved = [row for row in rows if row.name.endswith(".running_var") and status[row.name] == "changed"]
@@ -104,6 +124,31 @@ def _not_finite(rows: Sequence[TensorDifference], a: Mapping[str, Tensor], b: Ma
         texts.append(f"{side} has {counts} in {bad}" if counts else f"{side} has none there")
     texts.sort(key=lambda text: text.endswith("none there"))
     return Cause("not_finite", layer_of(rows[0].name), ", ".join(texts), "")
+
+
+def _packed(rows: Sequence[TensorDifference]) -> dict[str, str]:
+    """Return the layers whose weights one side has quantised where no tensor can be read, and what it has alone."""
+    alone = {row.name: row.status for row in rows if row.status in ("added", "removed")}
+    points = {layer_of(name): status for name, status in alone.items() if name.endswith(".zero_point")}
+    return {x: status for x, status in points.items() if alone.get(f"{x}.weight", status) != status}
+
+
+def _beside(
+    rows: Sequence[TensorDifference], weights: Sequence[TensorDifference], told: Sequence[TensorDifference]
+) -> str:
+    """Return which tensors but weights one side lacks, or has in another shape, where no weight says so."""
+    # With a layer that one side alone has goes the norm beside it, and with another width all norms
+    blocks = {(layer_of(layer_of(row.name)), row.status) for row in weights}
+    is_wider = any(row.status == "reshaped" for row in weights)
+    texts = []
+    whats = {"removed": "missing in B", "added": "only in B", "reshaped": "of another shape"}
+    for status, what in whats.items():
+        group = [row for row in rows if row.status == status and row not in told]
+        group = [row for row in group if (layer_of(layer_of(row.name)), status) not in blocks]
+        if group and not (is_wider and status == "reshaped"):
+            names = (row.name + f" ({row.matched})" * bool(row.matched) for row in group)
+            texts.append(f"{some(names)} {'is' if len(group) == 1 else 'are'} {what}")
+    return "; ".join(texts)
 
 
 def _is_weight(row: TensorDifference) -> bool:
@@ -176,7 +221,9 @@ def _kinship(
             also = f"{'is' if len(named) == 1 else 'are'} {relation}: {some(named, 2)}"
             texts.append(f"{counted(len(named), 'other tensor' if texts else 'tensor')} {also}")
         one = rest[0] if len(rest) == 1 and rest[0].max_abs is not None else None
-        if one:
+        if one and not one.differing:
+            texts.append(f"{one.name} is {one.dtype} in A and {one.b_dtype} in B")
+        elif one:
             texts.append(
                 f"{one.name} changed in {one.differing} of {one.numel} values, by up to {one.max_abs:.3g}"
             )
@@ -240,8 +287,39 @@ def _roundings(a: Tensor, b: Tensor, is_equal: bool) -> list[str]:
     if is_equal:
         return [dtype_name(b.dtype)] * (b.dtype != a.dtype and b.itemsize <= a.itemsize)
     found = [name for name, dtype in zip(_NAMES, _FLOATS, strict=True) if _is_nearest(a, b, dtype)]
-    is_constant = bool(found) and torch.equal(*b.float().aminmax())
-    return [] if is_constant else found  # ones, with which norms begin, are near to many values
+    if found and torch.equal(*b.float().aminmax()):
+        return []  # ones, with which norms begin, are near to many values
+    return found or _grids(a, b)
+
+
+def _grids(a: Tensor, b: Tensor) -> list[str]:
+    """Return in which parts `b` is `a` rounded to few equidistant values: the tensor, or each row or group."""
+    sizes = {"tensor": b.numel(), "row": b[:1].numel()} | {f"group of {n}": n for n in (128, 64, 32)}
+    for part, size in sizes.items() if a.dtype == b.dtype == torch.float32 else ():
+        if size < _FEWEST or b.numel() % size:
+            continue
+        pairs = zip(*(one.reshape(-1, size).double() for one in (a, b)), strict=True)
+        levels = [*itertools.takewhile(bool, (_levels(x, y) for x, y in pairs))]
+        if len(levels) * size == b.numel() and max(levels) > 1:
+            n = next(n for n in (4, 16, 256) if n >= max(levels))
+            return [f"at most {n} equidistant values per {part}"]
+    return []
+
+
+def _levels(a: Tensor, b: Tensor) -> int:
+    """Return to how many equidistant values, at most 256, `a` is rounded in `b` or clipped; 0 if it is not."""
+    if len(b[:_N_AT_A_GLANCE].unique()) > 256 or len(values := b.unique()) > 256:
+        return 0
+    if len(values) == 1:
+        return int(torch.equal(a, b))
+    span = values[-1] - values[0]
+    for part in range(1, 9):  # the smallest gap may be that of several steps
+        n = round((part * span / values.diff().min()).item())
+        codes = (values - values[0]) / span * n
+        if n < 256 and (codes - codes.round()).abs().max() < 0.01:
+            gap = (a.clamp(values[0], values[-1]) - b).abs().max()
+            return (n + 1) * int(gap <= 0.51 * span / n)
+    return 0
 
 
 def _is_nearest(a: Tensor, b: Tensor, dtype: torch.dtype) -> bool:

@@ -115,6 +115,7 @@ def _alike(record: DiffRecord) -> Iterator[str]:
         same = f"Equal weights{condition}, and nothing else was compared"
         epsilon = "the epsilon of norms, " * (not record.totals.folded)
         other = f"{epsilon}strides, activations and the order of the layers may differ"
+        other += " (with an input, diff runs both)" * all(x.name.endswith(".pt2") for x in models)
     lead = f"{same}: {'only the output was compared' if record.sizes else _totals(record)}, {how}"
     if record.rounded is not None and differing:
         lead = f"No difference beyond the rounding of {record.rounded} ({record.tolerance:.2g})"
