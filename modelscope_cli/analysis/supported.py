@@ -24,7 +24,7 @@ BEYOND_ONNX: Mapping[str, str] = {
 TRAINED = ("classification", "custom")
 
 
-def check_output(command: str, answer: ModelOutput) -> None:
+def check_output(command: str, answer: ModelOutput, hint: str = "") -> None:
     """Refuse an output of a kind that the command is not for.
 
     Raises:
@@ -35,14 +35,13 @@ def check_output(command: str, answer: ModelOutput) -> None:
         return
     listed = " and ".join(f"classes of {'images' if kind == 'classes' else kind}" for kind in kinds)
     raise CannotRunError(
-        f"the model outputs {answer.main.words}, but {command} is for {listed}", _instead(command, answer)
+        f"the model outputs {answer.main.words}, but {command} is for {listed}",
+        hint or _instead(command, answer),
     )
 
 
 def _instead(command: str, answer: ModelOutput) -> str:
     """Return a hint for an output that a command is not for."""
-    if command == "predict --truth":
-        return "leave out --truth"
     if isinstance(answer.main, Vectors) and not answer.main.is_one_value:
         n_dims = answer.main.tensor().ndim
         if n_dims in (4, 5) and "pixels" in OUTPUTS[command]:

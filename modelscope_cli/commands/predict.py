@@ -9,7 +9,7 @@ import modelscope_cli as ms
 from modelscope_cli import interrupts
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.inputs.truth import AUTO, FOLDERS
+from modelscope_cli.inputs.truth import AUTO, FOLDERS, NONE
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.ranks import find_ranks
 from modelscope_cli.records.naming import counted
@@ -81,7 +81,7 @@ def predict(
             rich_help_panel="Against the truth",
             help="Compare the predictions with the truth. folders: each folder has the name of a class, a "
             "label or an index; auto: folders, if all are named after labels. FILE: lines of image,class or JSON "
-            "{image: class}; with several labels image,class|class; for regression image,number,...",
+            "{image: class}; with several labels image,class|class.",
         ),
     ] = "auto",
     table: Annotated[
@@ -144,11 +144,9 @@ def predict(
         _doctor(model, inputs, labels, where)
         return
     truth = FOLDERS if table is not None and truth == AUTO else truth
-    is_given = truth not in (AUTO, "none")
-    asked = [truth_columns(), truth_columns(are_numbers=True)] if is_given else []
-    columns = [column for each in asked for column in each.get(table or "measures", ())]
-    where.layout.check(columns or predict_columns())
-    if table is not None and truth == "none":
+    is_given = truth not in (AUTO, NONE)
+    where.layout.check(truth_columns()[table or "measures"] if is_given else predict_columns())
+    if table is not None and truth == NONE:
         refuse_both("truth", truth, "table", table, "--table compares with the truth")
     if is_given and top is not None:
         refuse_both("truth", truth, "top", top, "--truth prints a table of classes, not of images")
@@ -166,7 +164,7 @@ def predict(
         labels=labels,
         scores=scores,
         threshold=threshold,
-        truth=None if truth == "none" else truth,
+        truth=truth,
         hook=hook or (),
         output_kind=output_kind,
         each=row_writer(where, lay_out) if is_by_row else None,

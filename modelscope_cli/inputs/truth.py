@@ -75,7 +75,8 @@ def _label(item: Any) -> str:
     return name
 
 
-AUTO, FOLDERS = "auto", "folders"
+AUTO, FOLDERS, NONE = "auto", "folders", "none"
+NUMBERS_HINT = "--truth none --output-kind embedding   prints the numbers; -o numbers.csv writes them"
 _HINT = "lines of 'image,class' or 'image,class|class', or JSON {image: class}"
 # Names of the column of the image, and of that of its classes, in small letters without "_"
 _IMAGES = ("image", "file", "filename", "filepath", "imagename", "imagepath", "path", "imageid", "id", "name")
@@ -84,8 +85,6 @@ _FLAGS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false
 Word = str | int
 """A class, by its label or index."""
 Words = tuple[Word, ...]
-Numbers = tuple[float, ...]
-"""The number that each output should have for an image; NaN where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +98,22 @@ class GivenTruth:
     root: Path = Path()  # the folder that names in a file are relative to
     is_auto: bool = False  # whether it applies only if every folder has the label of one class
     columns: Words = ()  # the classes above columns of 0 and 1, in their order
-    numbers: Sequence[Numbers] = ()  # the same, if all of it can be numbers; `outputs`: their names
-    outputs: tuple[str, ...] = ()
-    refusal: Exception | None = None  # why it cannot be classes
 
     def taken_apart(self, labels: Sequence[str] | None) -> "GivenTruth":
-        """Return the same with words such as `red|round` as classes of their own; `labels`: of the model."""
+        """Return the same with words such as `red|round` as classes of their own; `labels`: of the model.
+
+        Raises:
+            CannotRunError: it is not classes but numbers, such as the truth of a regression.
+        """
         known = frozenset(label.casefold() for label in labels or ())
         apart = cache(lambda words: tuple(one for word in words for one in _parts(word, known)))
-        return replace(self, words=self.words and [*map(apart, self.words)])
+        words = self.words and [*map(apart, self.words)]
+        unknown = {word for own in words or () for word in own if str(word).casefold() not in known}
+        kinds = {*map(_is_fraction, unknown)}
+        if True in kinds and None not in kinds:
+            message = f"{self.name} has numbers, not classes; predict compares classes"
+            raise CannotRunError(message, NUMBERS_HINT)
+        return replace(self, words=words)
 
     @property
     def has_several(self) -> bool:
@@ -118,26 +124,6 @@ class GivenTruth:
     @property
     def is_folders(self) -> bool:
         return self.words is None
-
-    def are_numbers(self, n_outputs: int, *, are_scores: bool) -> bool:
-        """Tell whether the truth is numbers, for a model of that many outputs, or if `are_scores`, of scores.
-
-        Fractions cannot be classes. Whole numbers are classes if the outputs are scores, except where they are as
-        many as these and some are negative or not all are 0 or 1: no image is of all classes.
-        """
-        values = {value for row in self.numbers for value in row if not math.isnan(value)}
-        if not all(value.is_integer() for value in values):
-            return True
-        are_of_outputs = len(self.numbers[0]) == n_outputs and (n_outputs > 1 or min(values) < 0)
-        return not are_scores or (are_of_outputs and not values <= {0.0, 1.0})
-
-    def numbers_of(self, names: Sequence[str], labels: Sequence[str] | None) -> list[Numbers]:
-        """Return the numbers of every image: those below `labels` if these name columns, else all in order."""
-        rows = [self.numbers[n] for n in self._rows_of(names)] if self.numbers else []
-        if not labels or not {*labels} <= {*self.outputs}:
-            return rows
-        chosen = [self.outputs.index(label) for label in labels]
-        return [tuple(row[n] for n in chosen) for row in rows]
 
     def may_hold(self, files: FileList, categories: Sequence[str] | None, activation: str) -> bool:
         """Tell whether to compare: always, but with `auto` only two folders or more of images of one class each."""
@@ -159,7 +145,7 @@ class GivenTruth:
     def _rows_of(self, names: Sequence[str]) -> Sequence[int]:
         """Look images up by name as given, by path relative to `root`, or by file name."""
         if self.images is None:
-            n = len(self.numbers or self.words or ())
+            n = len(self.words or ())
             if n != len(names):
                 message = f"{self.name} has {n} entries, but there are {len(names)} images"
                 raise CannotRunError(message, "give the truth of each image, in the same order")
@@ -230,7 +216,7 @@ def read_truth(truth: Any) -> GivenTruth:
     if isinstance(values, Mapping):
         images, values = [*map(fspath, values)], values.values()
     if isinstance(values, Iterable):
-        return _of_values("the truth", images, [*map(_plain, values)])
+        return GivenTruth("the truth", images, _classes_of(values))
     message = f"truth cannot be of type {type(truth).__name__}"
     raise UsageError(message, "truth='folders', a file, {image: class}, or a list of classes")
 
@@ -238,26 +224,6 @@ def read_truth(truth: Any) -> GivenTruth:
 def _plain(value: Any) -> Any:
     """Return an array or tensor as a number or lists of them; anything else as it is."""
     return value.tolist() if hasattr(value, "tolist") else value
-
-
-def _of_values(name: str, images: Sequence[str] | None, values: Sequence[Any]) -> GivenTruth:
-    """Return the truth from the value of each image: classes, or numbers, or what may be both."""
-    numbers = _numbers(values)
-    try:
-        return GivenTruth(name, images, [*map(_words, values)], numbers=numbers)
-    except UsageError as error:
-        if not numbers:
-            raise
-        return GivenTruth(name, images, [], numbers=numbers, refusal=error)
-
-
-def _numbers(values: Iterable[Any]) -> list[Numbers]:
-    """Return the values of each image as numbers; none if some are not, or not as many of each."""
-    rows, each = list[Numbers](), [value if isinstance(value, list | tuple) else [value] for value in values]
-    with suppress(TypeError, ValueError):
-        rows = [tuple(math.nan if cell in ("", "NA", None) else float(cell) for cell in row) for row in each]
-    is_known = any(math.isfinite(number) for row in rows for number in row)
-    return rows if is_known and len({*map(len, rows)}) == 1 else []
 
 
 def _parts(word: Word, labels: frozenset[str]) -> Words:
@@ -273,20 +239,37 @@ def _parts(word: Word, labels: frozenset[str]) -> Words:
     return (word,)
 
 
+def _is_fraction(word: Word) -> bool | None:
+    """Tell whether a number is a fraction; None of a word that is not a number. `NA` is an unknown one."""
+    try:
+        number = float("nan" if word == "NA" else word)
+    except ValueError:
+        return None
+    return math.isfinite(number) and not number.is_integer()
+
+
+def _classes_of(values: Iterable[Any]) -> list[Words]:
+    """Return the classes of each image. Raises: UsageError: as `_words`, or an image has a class twice."""
+    rows = [_words(_plain(value)) for value in values]
+    if any(len({*words}) < len(words) for words in rows) and not _have_fractions(rows):
+        # A multi-hot row would be read as classes 0 and 1
+        raise UsageError("a list names a class twice", "list the classes that are true, not a row of 0 and 1")
+    return rows
+
+
+def _have_fractions(rows: Iterable[Words]) -> bool:
+    return any(_is_fraction(word) for words in rows for word in words)
+
+
 def _words(value: Any) -> Words:
     """Raises: UsageError, ValueError: neither a class nor a list of classes."""
     if isinstance(value, list | tuple | set | frozenset):
-        words = tuple(word for item in value for word in _words(item))
-        if len(set(words)) < len(words):  # a multi-hot row would be read as classes 0 and 1
-            raise UsageError(
-                "a list names a class twice", "list the classes that are true, not a row of 0 and 1"
-            )
-        return words
+        return tuple(word for item in value for word in _words(item))
     is_whole = isinstance(value, float) and value.is_integer()
     if (hasattr(value, "__index__") or is_whole) and not isinstance(value, bool):
         return (int(value),)
-    if isinstance(value, str | PathLike):
-        return (fspath(value),)
+    if isinstance(value, str | PathLike | float):
+        return (str(value) if isinstance(value, float) else fspath(value),)
     raise UsageError(f"{value!r} is not a class", "give a label, an index, or a list of them")
 
 
@@ -301,31 +284,24 @@ def _read_file(path: Path) -> GivenTruth:
         raise _misread(path, error.message) from error
     if not truth.images:
         raise _misread(path, "it lists no images")
-    reason = getattr(truth.refusal, "message", str(truth.refusal))
-    return replace(truth, root=path.parent, refusal=truth.refusal and _misread(path, reason))
+    return replace(truth, root=path.parent)
 
 
 def _from_json(text: str, name: str) -> GivenTruth:
-    """Read `{image: value}`, or a list of objects of an image and its classes or its numbers by output."""
-    content, outputs = json.loads(text), tuple[str, ...]()
+    """Read `{image: value}`, or a list of objects of an image and its classes."""
+    content = json.loads(text)
     with suppress(AttributeError, StopIteration):  # others are refused below
         if isinstance(content, list):
-            rows, content = [(row[_key_of(row, _IMAGES)], row) for row in content], {}
-            are_classes = all(any(map(_is_one_of(_CLASSES), row)) for _, row in rows)
-            for image, row in rows:
-                if are_classes:
-                    content.setdefault(image, []).append(row[_key_of(row, _CLASSES)])
-                else:
-                    content[image] = {key: row[key] for key in row if key != _key_of(row, _IMAGES)}
+            by_image = dict[str, list[Any]]()
+            for row in content:
+                by_image.setdefault(row[_key_of(row, _IMAGES)], []).append(row[_key_of(row, _CLASSES)])
+            content = by_image
     if not isinstance(content, dict):
         raise ValueError(f"it holds {with_article(type(content).__name__)}, not {{image: class}}")
-    values = [*content.values()]
-    if values and all(isinstance(value, dict) and [*value] == [*values[0]] for value in values):
-        outputs, values = (*values[0],), [[*value.values()] for value in values]
-    if (outputs and not _numbers(values)) or any(isinstance(value, dict) for value in values):
-        wrong = next(image for image, value in content.items() if isinstance(value, dict))
-        raise ValueError(f"'{wrong}' holds an object that lacks the number of an output")
-    return replace(_of_values(name, [*content], values), outputs=outputs)
+    wrong = next((image for image, value in content.items() if isinstance(value, dict)), None)
+    if wrong is not None:
+        raise ValueError(f"'{wrong}' holds an object, not a class")
+    return GivenTruth(name, [*content], _classes_of(content.values()))
 
 
 def _is_one_of(names: Sequence[str]) -> Callable[[str], bool]:
@@ -337,13 +313,12 @@ def _key_of(row: Mapping[str, Any], names: Sequence[str]) -> str:
 
 
 def _from_lines(text: str, name: str) -> GivenTruth:
-    """Read lines of an image and its classes or numbers, or of 0 and 1 below the names of classes; lines of one
-    image are combined."""
+    """Read lines of an image and its classes, or of 0 and 1 below the names of classes; lines of one image
+    are combined."""
     first = text.partition("\n")[0].strip()
     sign = next((sign for sign in "\t,; " if sign in first), ",")
     rows = csv.reader(io.StringIO(text), delimiter=sign, skipinitialspace=True)
-    by_name, cells_of = dict[str, Words](), dict[str, list[str]]()
-    names, columns, refusal = list[str](), Words(), None
+    by_name, names, columns, twice = dict[str, Words](), list[str](), Words(), ""
     for number, row in enumerate(rows):
         cells = [cell.strip() for cell in row]
         if number == 0 and cells and _is_one_of(_IMAGES)(cells[0]):
@@ -353,21 +328,17 @@ def _from_lines(text: str, name: str) -> GivenTruth:
             continue
         if len(cells) < 2 or not cells[0]:
             raise ValueError(f"line {rows.line_num} is not 'image,class'")
-        cells_of.setdefault(cells[0], []).extend(cells[1:])
         words = tuple(cell for cell in cells[1:] if cell)
         if len(names) > 1 and {word.lower() for word in words} <= _FLAGS.keys():
             columns = tuple(names)
             flags = zip(names, cells[1:], strict=False)
             words = tuple(name for name, cell in flags if _FLAGS.get(cell.lower()))
         elif len({*words}) < len(words):
-            message = "names a class twice; columns of 0 and 1 need the names of classes above, and no others"
-            refusal = refusal or ValueError(f"line {rows.line_num} {message}")
+            twice = twice or f"line {rows.line_num} names a class twice"
         by_name[cells[0]] = tuple(dict.fromkeys((*by_name.get(cells[0], ()), *words)))
-    numbers = _numbers(cells_of.values())
-    if refusal is not None and not numbers:
-        raise refusal
-    truth = GivenTruth(name, [*by_name], [*by_name.values()], columns=columns, refusal=refusal)
-    return replace(truth, numbers=numbers, outputs=tuple(names))
+    if twice and not _have_fractions(by_name.values()):
+        raise ValueError(f"{twice}; columns of 0 and 1 need the names of classes above, and no others")
+    return GivenTruth(name, [*by_name], [*by_name.values()], columns=columns)
 
 
 def _text_of(path: Path, kind: str = "truth file", hint: str = _HINT) -> str:

@@ -81,45 +81,11 @@ class Mistake:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputError:
-    """How far one output of a regression is from the truth, in its own unit. All but `n` are None without any.
-
-    Attributes:
-        output: its name, or its number from 0; the last of several is `all` of them, with the mean of their R², and
-            the others only where their names tell of one unit: `x` and `y`, or `width_mm` and `height_mm`.
-        n: number of images whose truth is known.
-        mae: mean of |predicted - truth|.
-        rmse: root of the mean of (predicted - truth)².
-        r2: 1 - sum (predicted - truth)² / sum (truth - mean of the truth)²; None if all truths are the same.
-            Below 0 the mean of the truth is nearer than the model.
-        mae_of_mean, rmse_of_mean: `mae` and `rmse` of a model that always predicts the mean of the truth.
-    """
-
-    output: Annotated[str, words(rank=0)]
-    n: Annotated[int, count(rank=3)]
-    mae: Annotated[float | None, figure("MAE", rank=0)] = None
-    rmse: Annotated[float | None, figure("RMSE", rank=0)] = None
-    r2: Annotated[float | None, figure("R²", rank=0)] = None
-    mae_of_mean: Annotated[float | None, figure("MAE of mean", rank=1)] = None
-    rmse_of_mean: Annotated[float | None, figure("RMSE of mean", rank=0)] = None
-
-
-@dataclass(frozen=True, slots=True)
-class ImageError:
-    """The truth of an image, what was predicted, and by how much it is larger, by output; None if unknown."""
-
-    image: Annotated[str, words(rank=0)]
-    truth: tuple[float | None, ...]
-    predicted: tuple[float | None, ...]
-    error: tuple[float | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class TruthReport:
     """A model's predictions against the truth.
 
     Attributes:
-        kind: `classes`, one of each image, `labels`, several or none of each image, or `numbers`.
+        kind: `classes`, one of each image, or `labels`, several or none of each image.
         images: number of images that could be judged. `not_judged`: those whose scores are NaN, their number
             and the first ten.
         accuracy: share of the images whose likeliest class is the true one. `top5_accuracy`: whose true class is
@@ -137,8 +103,6 @@ class TruthReport:
         confusions: the most frequent first, up to 100 pairs; none of labels.
         worst: the images with the highest score of a wrong class, or the most certain wrong label, up to 24.
         other_order: of the labels by the predictions, in words; None if it is the given one, or not clear.
-        outputs: errors of numbers, of each output and of all. `errors`: those of the worst images, up to 24, the
-            worst first; of several outputs, by their errors in standard deviations of the truth.
     """
 
     kind: str
@@ -159,8 +123,6 @@ class TruthReport:
     exact_match: Share | None = None
     macro_f1: float | None = None
     micro_f1: float | None = None
-    outputs: tuple[OutputError, ...] = ()
-    errors: tuple[ImageError, ...] = ()
 
     def measures(self) -> list[Measure]:
         """Return the metrics over all images, one per row of the table."""
@@ -284,9 +246,7 @@ class PredictRecord(Record):
     files: tuple[str, ...] = ()
 
     def labelled(self) -> list[tuple[str, Any]]:
-        """Return the predictions by image; with ground truth, the metrics by key, or the errors by output."""
-        if self.truth is not None and self.truth.outputs:
-            return [(one.output, one) for one in self.truth.outputs]
+        """Return the predictions by image; with ground truth, the metrics by key."""
         if self.truth is not None:
             return [(measure.key, measure) for measure in self.truth.measures()]
         return [(prediction.image, prediction) for prediction in self.predictions]

@@ -210,7 +210,9 @@ def test_folders_a_file_a_mapping_and_a_list_say_the_same(shapes: Path, tmp_path
     ({"0": 1, "2": 1}, CannotRunError, "has no entry for '1'"),
     ("folders", UsageError, "is not in a folder"),
     (7, UsageError, "cannot be of type int"),
-    ([0, 1, 2.5], CannotRunError, "has 1 number for each image, but the model outputs scores of 12 classes"),
+    ([0, 1, 2.5], CannotRunError, "the truth has numbers, not classes; predict compares classes"),
+    (torch.tensor([[0.5, 2], [3, 3], [4, 5]]), CannotRunError, "has numbers, not classes"),
+    (["a", 1, 2.5], CannotRunError, "are not among the 12 classes"),
     ([[0, 1, 0], [1, 1, 0], [0, 0, 0]], UsageError, "names a class twice"),
     (torch.eye(3), UsageError, "names a class twice"),
     ("no such file.csv", CannotRunError, "cannot be read"),
@@ -246,7 +248,34 @@ def test_columns_of_0_and_1_are_those_of_the_classes_above_them(tmp_path):
         "d.png": (),
     }
     file.write_text("a.png,1,0,0\n")
-    assert "names a class twice" in str(read_truth(file).refusal)
+    with pytest.raises(CannotRunError, match="line 1 names a class twice"):
+        read_truth(file)
+
+
+@pytest.mark.parametrize(
+    "text", ["a.png,1.5\nb.png,2\n", "image,x,y\na.png,7,7\nb.png,NA,4e-1\n", '{"a.png": [0.5, 0.5]}']
+)
+def test_a_truth_of_numbers_is_refused_unless_they_are_labels(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "truth.csv"
+    file.write_text(text)
+    with pytest.raises(CannotRunError, match=r"truth.csv' has numbers, not classes") as caught:
+        read_truth(file).taken_apart(["cat", "dog"])
+    assert (caught.value.hint or "").startswith("--truth none --output-kind embedding   ")
+    labels = ["1.5", "2", "0.5", "7", "NA", "4e-1"]
+    assert read_truth(file).taken_apart(labels).words == read_truth(file).words
+
+
+def test_a_model_of_one_value_takes_0_and_1_as_a_class(logits: Tensor) -> None:
+    values = logits[:4, :1]
+    with pytest.raises(CannotRunError, match="outputs one value per image") as caught:
+        judged(values, [0, 1, 1, 0])
+    assert (caught.value.hint or "").startswith("scores='sigmoid'")
+    assert judged(values, [0, 1, 1, 0], scores="sigmoid").kind == "labels"
+    with pytest.raises(CannotRunError, match="outputs one value per image") as caught:
+        judged(values, [23, 41, 8, 8])
+    assert (caught.value.hint or "").startswith("truth='none', output_kind='embedding'")
+    rows = ms.predict(Says(), values, truth="none", output_kind="embedding").predictions
+    assert [row.numbers for row in rows] == [(value,) for value in values.flatten().tolist()]
 
 
 def test_classes_without_images_are_not_in_the_means_of_labels(logits: Tensor) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.outputs.model_output import MAY_BE_LABELS, MAY_BE_NUMBERS, ModelOutput
+from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.analysis.predictions.metrics import (
     Calibration,
@@ -22,14 +21,13 @@ from modelscope_cli.analysis.predictions.metrics import (
     other_order,
     ratio,
 )
-from modelscope_cli.analysis.predictions.regression import RegressionErrors
 from modelscope_cli.analysis.predictions.scores import probabilities
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.analysis.supported import check_output
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.image import in_words
-from modelscope_cli.inputs.truth import GivenTruth, Words
+from modelscope_cli.inputs.truth import NUMBERS_HINT, GivenTruth, Words
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.predict import TruthReport
 from modelscope_cli.records.run import BrokenKind, Notice, Share
@@ -54,46 +52,11 @@ class Evaluator:
             )
         names = [file.name for file in files] or [str(number) for number in range(inputs.n_listed)]
         self.truth, self._names = truth, names
-        self._numbers = truth.numbers_of(names, subject.labels)
-        self._words = truth.of_images(names) if truth.refusal is None else []
-        self._are_numbers: bool | None = None  # None before the first output
-        n, outputs = len(self._numbers[0]) if self._numbers else 0, subject.labels or truth.outputs
-        self._outputs = outputs if len(outputs) == n else [*map(str, range(n))]
+        self._words = truth.of_images(names)
         self._categories, self._threshold = categories, threshold
-        self._sums: OfClasses | OfLabels | RegressionErrors | None = None
+        self._sums: OfClasses | OfLabels | None = None
         self._n_images = self._n_not_numbers = 0
         self._not_numbers: tuple[str, ...] = ()
-
-    def as_numbers(self, answer: ModelOutput, wanted: str) -> ModelOutput:
-        """Return an output as numbers if these are what the truth has. `wanted`: the requested kind of output."""
-        plain = replace(answer, why="") if answer.why in (MAY_BE_NUMBERS, MAY_BE_LABELS) else answer
-        if answer.kind not in ("classes", "vectors") or not self._numbers or wanted in ("classes", "labels"):
-            return plain
-        leaf, are_scores = dict(answer.leaves)[answer.path], answer.kind == "classes"
-        values = leaf.reshape(len(leaf), -1)
-        n, n_true = values.shape[1], len(self._numbers[0])
-        if self._are_numbers is None:
-            self._are_numbers = self.truth.are_numbers(n, are_scores=are_scores)
-        if not self._are_numbers:
-            return answer if n == n_true else plain
-        if n != n_true:
-            columns = shlex.quote(",".join(self.truth.outputs[:n]))
-            hint = f"--labels {columns}   the columns of the outputs, in their order"
-            message = (
-                f"has {counted(n_true, 'number')} for each image, but the model outputs {answer.main.words}"
-            )
-            raise CannotRunError(
-                f"{self.truth.name} {message}",
-                hint if len(self.truth.outputs) > n > 1 else "leave out --truth",
-            )
-        are_shares = n > 1 and all(min(row) >= 0 and abs(sum(row) - 1) < 1e-3 for row in self._numbers)
-        if are_shares and are_scores and not getattr(answer.main, "ending", ""):
-            message = f"{self.truth.name} has probabilities that sum to 1, but the model outputs logits"
-            raise CannotRunError(message, "--output-kind embedding   if both are numbers")
-        are_flags = n == 1 and {row[0] for row in self._numbers} <= {0.0, 1.0}
-        why = "the truth has numbers" if are_scores else ""
-        why = "0 and 1 are read as numbers, or with --scores sigmoid as classes" if are_flags else why
-        return replace(answer, main=Vectors(values), why=why)
 
     def look(self, answer: ModelOutput, batch: Batch, first: int, activation: str) -> EvaluatedBatch | None:
         """Compare the predictions for a batch with the truth. `first`: number of its first image.
@@ -103,20 +66,20 @@ class Evaluator:
         if self.truth.is_auto and (answer.main.kind != "classes" or activation != "softmax"):
             return None
         main, here = answer.main, batch.numbers or range(first, first + len(answer))
-        are_numbers = bool(self._are_numbers) and isinstance(main, Vectors)
-        if not are_numbers:
-            check_output("predict --truth", answer)
-        sums, scores = self._sums_of(main.n_classes or 0, activation, are_numbers), main.tensor()
-        if not are_numbers:
-            scores = probabilities(scores.double(), activation)
+        hint = NUMBERS_HINT if isinstance(main, Vectors) else "leave out --truth"
+        if isinstance(main, Vectors) and main.is_one_value and self._are_flags:
+            hint = "--scores sigmoid   if the value is the logit of a class"
+        check_output("predict --truth", answer, hint)
+        sums = self._sums_of(main.n_classes or 0, activation)
+        scores = probabilities(main.tensor().double(), activation)
         is_number = scores.flatten(1).isfinite().all(1)
         kept = [n for n, is_kept in zip(here, is_number.tolist(), strict=True) if is_kept]
-        words = [() if are_numbers else self._words[n] for n in kept]
-        judged = sums.look(main.tensor()[is_number], kept, words, [self._names[n] for n in kept])
+        words, names = [self._words[n] for n in kept], [self._names[n] for n in kept]
+        judged = sums.look(main.tensor()[is_number], kept, words, names)
         return replace(judged, not_numbers=tuple(self._names[n] for n in here if n not in kept))
 
     def add(self, judged: EvaluatedBatch, activation: str) -> None:
-        sums = self._sums_of(judged.n_classes, activation, judged.values is not None)
+        sums = self._sums_of(judged.n_classes, activation)
         if judged.n_images:
             sums.add(judged)
         self._n_images += judged.n_images
@@ -137,8 +100,7 @@ class Evaluator:
         return report, numbers
 
     def _broken(self) -> tuple[BrokenKind, ...]:
-        kind = "NaN or infinite" if isinstance(self._sums, RegressionErrors) else "NaN"
-        return (BrokenKind(kind, self._n_not_numbers, self._not_numbers),)
+        return (BrokenKind("NaN", self._n_not_numbers, self._not_numbers),)
 
     def warnings(self) -> tuple[Notice, ...]:
         """Warn of the images whose scores are NaN."""
@@ -149,20 +111,19 @@ class Evaluator:
 
     def words_sha256(self) -> str:
         """Return the hash of the truth of all images, in their order."""
-        return hashlib.sha256(json.dumps([self._words, self._numbers]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self._words).encode()).hexdigest()
 
-    def _sums_of(
-        self, n_classes: int, activation: str, are_numbers: bool
-    ) -> "OfClasses | OfLabels | RegressionErrors":
+    @property
+    def _are_flags(self) -> bool:
+        return {str(word) for words in self._words for word in words} <= {"0", "1"}
+
+    def _sums_of(self, n_classes: int, activation: str) -> "OfClasses | OfLabels":
         if self._sums is None:
-            numbers = RegressionErrors(self._numbers, self._outputs) if are_numbers else None
-            self._sums = numbers or self._begin(n_classes, activation)
+            self._sums = self._begin(n_classes, activation)
         return self._sums
 
     def _begin(self, n_classes: int, activation: str) -> "OfClasses | OfLabels":
-        if self.truth.refusal is not None:
-            raise self.truth.refusal
-        if n_classes < 2 and not {str(word) for words in self._words for word in words} <= {"0", "1"}:
+        if n_classes < 2 and not self._are_flags:
             message = "the model outputs one score per image, so '--truth' needs 0 or 1 for each"
             raise CannotRunError(message, "leave out --truth")
         if n_classes < 2:

@@ -39,7 +39,6 @@ class EvaluatedBatch:
     n_images: int  # those that could be judged
     images: tuple[EvaluatedImage, ...] = ()
     not_numbers: tuple[str, ...] = ()  # the images whose scores are NaN, and so neither right nor wrong
-    values: Tensor | None = None  # what a regression outputs for the images, `(images, outputs)`; else None
 
 
 class ClassNames:

@@ -12,7 +12,7 @@ from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.health.lost_signal import HARDLY, has_zero_weights
 from modelscope_cli.analysis.outputs.classes import ClassScores
 from modelscope_cli.analysis.outputs.degenerate import Degenerate, look_at
-from modelscope_cli.analysis.outputs.model_output import MAY_BE_LABELS, ModelOutput
+from modelscope_cli.analysis.outputs.model_output import MAY_BE_LABELS, MAY_BE_NUMBERS, ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import last_name
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.vectors import Vectors
@@ -27,7 +27,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.inputs.noise import IMAGES, texts_of
-from modelscope_cli.inputs.truth import AUTO, GivenTruth, read_truth
+from modelscope_cli.inputs.truth import AUTO, NONE, GivenTruth, read_truth
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.predict import DrawnMap, PredictedImages, Prediction, PredictRecord
@@ -67,9 +67,9 @@ def predict(
         threshold: with sigmoid, the score from which a class counts as predicted; 0.5 by default.
         truth: compare the predictions with the truth. folders: each folder has the name of a class, a label or an
             index; auto does so if all folders are labels. FILE: lines of image,class or JSON {image: class}; with
-            several labels image,class|class; for regression image,number, with one column per output. In Python
-            also a mapping, or a list in image order, of labels (in any case), indices, lists of these for several
-            labels, or numbers. The record then has no predictions, except with auto.
+            several labels image,class|class. In Python also a mapping, or a list in image order, of labels (in any
+            case), indices, or lists of these for several labels. The record then has no predictions, except with
+            auto.
         hook: changes to values during the pass, in the syntax of `--hook`.
         each: called with the record of each batch as it is predicted. Without `out` the returned record then has no
             predictions, so that memory does not grow with the number of images.
@@ -83,7 +83,7 @@ def predict(
     """
     _check_scoring(scores, threshold, top)
     blocks = Blocks(out, force=force, **block_keywords(keywords))
-    given_truth = None if truth is None else read_truth(truth)
+    given_truth = None if truth is None or (isinstance(truth, str) and truth == NONE) else read_truth(truth)
     subject = Subject(
         "predict",
         model,
@@ -110,9 +110,7 @@ def predict(
     def see(batch: Batch) -> Predicted:
         nonlocal n_done
         answer = reader.read(session.run(batch.args), batch.args, batch.n_images).settled()
-        answer = _as_predictions(
-            answer if judge is None else judge.as_numbers(answer, reader.wanted), subject, scores, activation
-        )
+        answer = _as_predictions(answer, subject, scores, activation, has_truth=judge is not None)
         own = "sigmoid" if scores == "auto" and getattr(answer.main, "has_several", False) else activation
         _check_scoring(own, threshold)
         subject.check_labels(answer.n_named, unit=answer.named)
@@ -156,7 +154,7 @@ def predict(
     hooks = subject.conclude()
     subject.warn(judge.warnings() if judge is not None else ())
     _tell_of_all(
-        subject, record, predictions, degenerate, guessed, has_truth=judge is not None or truth is None
+        subject, record, predictions, degenerate, guessed, has_truth=judge is not None or given_truth is None
     )
     report, worst = (None, []) if judge is None or degenerate.told() == UNDECIDED else judge.report()
     return replace(record, run=subject.run(), predictions=tuple(predictions), hooks=hooks, truth=report).keep(
@@ -259,9 +257,12 @@ def _compare_with(names: tuple[str, ...] | None, subject: Subject) -> None:
         subject.given = replace(given, request=replace(given.request, files=()), images=(), named=named)
 
 
-def _as_predictions(answer: ModelOutput, subject: Subject, scores: str, activation: str) -> ModelOutput:
+def _as_predictions(
+    answer: ModelOutput, subject: Subject, scores: str, activation: str, *, has_truth: bool
+) -> ModelOutput:
     """Return an output as predictions; one value per image is a class that is on or off if `scores` is sigmoid."""
-    if answer.why == MAY_BE_LABELS and "sigmoid" in (scores, activation):
+    is_known = has_truth or (answer.why == MAY_BE_LABELS and "sigmoid" in (scores, activation))
+    if is_known and answer.why in (MAY_BE_NUMBERS, MAY_BE_LABELS):
         answer = replace(answer, why="")
     main = answer.main
     has_texts = subject.given.named is not None

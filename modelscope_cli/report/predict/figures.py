@@ -5,15 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.predict import (
-    BINS,
-    DoctorRecord,
-    DrawnMap,
-    ImageError,
-    Mistake,
-    PredictedImages,
-    PredictRecord,
-)
+from modelscope_cli.records.predict import BINS, DoctorRecord, DrawnMap, PredictedImages, PredictRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure
 from modelscope_cli.report.numbers import shortened
@@ -59,7 +51,7 @@ def draw_reliability(record: PredictRecord | DoctorRecord) -> Any:
 
 
 def draw_worst(record: PredictRecord, images: Sequence[Any]) -> Any:
-    """Draw the images with the highest score of a wrong class, or the largest errors, the worst first.
+    """Draw the images with the highest score of a wrong class, the worst first.
 
     Args:
         images: `(3, H, W)` uint8 as preprocessed, one per mistake.
@@ -73,15 +65,11 @@ def draw_worst(record: PredictRecord, images: Sequence[Any]) -> Any:
     cells = figure.subplots(n_rows, n_columns, squeeze=False).flatten()
     for axes in cells:
         axes.set_axis_off()
-    worst: Sequence[Mistake | ImageError] = record.truth.worst or record.truth.errors
-    for axes, one, image in zip(cells, worst, images, strict=False):
+    for axes, one, image in zip(cells, record.truth.worst, images, strict=False):
         axes.imshow(image.permute(1, 2, 0).numpy())
-        if isinstance(one, Mistake):
-            label = one.predicted_label or str(one.predicted)
-            said, meant = f"{shortened(label)} {numbers.percent(one.confidence)}", truth_words(one)
-        else:
-            said, meant = (" ".join(map(numbers.number, row)) for row in (one.predicted, one.truth))
-        lines = (shortened(said), f"is {shortened(meant)}", shortened("/".join(one.image.split("/")[-2:])))
+        label = one.predicted_label or str(one.predicted)
+        said = shortened(f"{shortened(label)} {numbers.percent(one.confidence)}")
+        lines = (said, f"is {shortened(truth_words(one))}", shortened("/".join(one.image.split("/")[-2:])))
         axes.set_title("\n".join(lines), fontsize=7, color=INK)
     return figure
 

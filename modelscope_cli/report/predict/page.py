@@ -40,12 +40,7 @@ def sections(record: PredictRecord | DoctorRecord, embedded: EmbeddedImages) -> 
         facts = tuple(pair for pair in sheets[name].facts if pair[0] == name)
         sheets[name] = replace(sheets[name], facts=facts)
     tables = [
-        table_section(
-            sheet,
-            anchors(sheet, name),
-            name,
-            "Largest errors" if name == "worst" and truth.errors else _TITLES[name],
-        )
+        table_section(sheet, anchors(sheet, name), name, _TITLES[name])
         for name, sheet in sheets.items()
         if sheet.rows
     ]

@@ -4,12 +4,11 @@ import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.predict import (
     BINS,
     ClassQuality,
@@ -17,9 +16,7 @@ from modelscope_cli.records.predict import (
     Confusion,
     DoctorRecord,
     Guess,
-    ImageError,
     Mistake,
-    OutputError,
     PredictRecord,
     TruthReport,
     ValueRange,
@@ -41,17 +38,8 @@ def _words(key: str, title: str, value: Callable[[Any], str]) -> Column:
     return Column(key, title, value, is_number=False, rank=0)
 
 
-def truth_columns(*, are_numbers: bool = False) -> dict[str, tuple[Column, ...]]:
-    """Return the columns of all tables of `--truth`: of classes, or of numbers."""
-    if are_numbers:
-        each = (
-            Column(key, key, partial(_numbers, key, repr), partial(_numbers, key, numbers.number), rank=0)
-            for key in ("truth", "predicted", "error")
-        )
-        return {
-            MEASURES: field_columns(OutputError, "output n mae rmse r2 mae_of_mean rmse_of_mean"),
-            "worst": (*field_columns(ImageError, "image"), *each),
-        }
+def truth_columns() -> dict[str, tuple[Column, ...]]:
+    """Return the columns of all tables of `--truth`."""
     return {
         MEASURES: (
             Column("measure", "measure", lambda r: r.key, lambda r: r.name, is_number=False, rank=0),
@@ -86,10 +74,6 @@ def truth_columns(*, are_numbers: bool = False) -> dict[str, tuple[Column, ...]]
     }
 
 
-def _numbers(key: str, form: Callable[[float | None], str], row: Any) -> str:
-    return "  ".join(map(form, getattr(row, key)))
-
-
 def truth_words(mistake: Mistake) -> str:
     """Return the true classes of an image, or that it has none."""
     pairs = zip(mistake.truth, mistake.truth_labels, strict=True)
@@ -106,7 +90,7 @@ def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None =
     rows = tables[table]
     return Sheet(
         title=headline(run, report.images),
-        columns=truth_columns(are_numbers=bool(report.outputs))[table],
+        columns=truth_columns()[table],
         rows=rows,
         facts=(*_truth_facts(report, table, len(rows)), *facts),
         definitions=("score", "low, high"),
@@ -116,8 +100,6 @@ def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None =
 
 def tables_of(report: TruthReport) -> dict[str, tuple[Any, ...]]:
     """Return the rows of every table for this kind of ground truth."""
-    if report.outputs:
-        return {MEASURES: report.outputs, "worst": report.errors}
     tables: dict[str, tuple[Any, ...]] = {MEASURES: tuple(report.measures()), "classes": report.classes}
     if report.kind == "classes":
         tables |= {"confusions": report.confusions, "calibration": report.bins}
@@ -126,13 +108,6 @@ def tables_of(report: TruthReport) -> dict[str, tuple[Any, ...]]:
 
 def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
     facts = []
-    if report.outputs:
-        worse = some(_worse_than_mean(report), 8)
-        below = ("R² below 0", f"{worse}: the mean of the truth has a smaller error than the model")
-        return (
-            ("of mean", "of a model that always predicts the mean of the truth"),
-            *([below] if worse else []),
-        )
     if report.accuracy is not None and table != MEASURES:  # where they are rows
         facts.append(("accuracy", numbers.accuracy_words(report.accuracy, report.images)))
         facts += [("other order", report.other_order)] if report.other_order else []
@@ -195,9 +170,7 @@ def answer(record: PredictRecord | DoctorRecord) -> str:
 
 def _truth_answer(truth: TruthReport) -> str:
     words = []
-    if truth.outputs:
-        words = [_errors_of(truth)]
-    elif truth.accuracy is not None:
+    if truth.accuracy is not None:
         share = truth.accuracy
         low, high = (f"{100 * end:.1f}".removesuffix(".0") for end in (share.low, share.high))
         words.append(f"{numbers.percent(share.value)} right ({low} to {high})")
@@ -207,25 +180,6 @@ def _truth_answer(truth: TruthReport) -> str:
     broken = sum(one.count for one in truth.not_judged)
     words += [f"{counted(broken, 'image')} not judged"] if broken else []
     return f"{counted(truth.images, 'image')}: {', '.join(words) or 'nothing to measure'}"
-
-
-def _errors_of(truth: TruthReport) -> str:
-    """Return the errors of the only output, or of all, beside those of the mean of the truth."""
-    one, worse, n = truth.outputs[-1], _worse_than_mean(truth), len(truth.outputs) - 1
-    each = [
-        f"{key.upper()} {numbers.number(value)}" for key in ("mae", "rmse") if (value := getattr(one, key))
-    ]
-    if one.r2 is not None:
-        each.append(f"R² {one.r2:.3f}" + f" on average of {n} outputs" * (n > 0))
-    if one.rmse_of_mean is not None:
-        each[-1] += f"; the mean of the truth as a constant: RMSE {numbers.number(one.rmse_of_mean)}"
-    lead = f"worse than the mean of the truth{f' for {some(worse, 4)}' * (n > 0)}: " * bool(worse)
-    return lead + (", ".join(each) or "the truth is not known for any image")
-
-
-def _worse_than_mean(truth: TruthReport) -> list[str]:
-    outputs = truth.outputs[:-1] or truth.outputs  # without that of all
-    return [one.output for one in outputs if one.r2 is not None and one.r2 < 0]
 
 
 def _calibrated(truth: TruthReport) -> str:
@@ -355,7 +309,7 @@ def _number_columns(most: int = 0, *, has_numbers: bool = True) -> tuple[Column,
 
 
 def every_column() -> tuple[Column, ...]:
-    truth = itertools.chain(*truth_columns().values(), *truth_columns(are_numbers=True).values())
+    truth = itertools.chain(*truth_columns().values())
     return (*predict_columns(), *_number_columns(), *truth, *doctor_columns())
 
 
