@@ -290,7 +290,7 @@ def _read_file(path: Path) -> GivenTruth:
 def _from_json(text: str, name: str) -> GivenTruth:
     """Read `{image: value}`, or a list of objects of an image and its classes."""
     content = json.loads(text)
-    with suppress(AttributeError, StopIteration):  # others are refused below
+    with suppress(AttributeError, StopIteration, TypeError):  # others are refused below
         if isinstance(content, list):
             by_image = dict[str, list[Any]]()
             for row in content:

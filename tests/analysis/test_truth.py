@@ -265,6 +265,13 @@ def test_a_truth_of_numbers_is_refused_unless_they_are_labels(tmp_path: Path, te
     assert read_truth(file).taken_apart(labels).words == read_truth(file).words
 
 
+@pytest.mark.parametrize("text", ["[1, 2]", '["a", "b"]', '[{"image": "a.png", "x": 1.5}]'])
+def test_a_list_without_images_and_classes_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "truth.json").write_text(text)
+    with pytest.raises(CannotRunError, match=r"it holds a list, not \{image: class\}"):
+        read_truth(tmp_path / "truth.json")
+
+
 def test_a_model_of_one_value_takes_0_and_1_as_a_class(logits: Tensor) -> None:
     values = logits[:4, :1]
     with pytest.raises(CannotRunError, match="outputs one value per image") as caught:
