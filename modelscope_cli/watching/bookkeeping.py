@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 from torch import Tensor, nn
@@ -79,7 +80,7 @@ class Bookkeeper:
         self._tell: Callable[[str, str], object] = lambda kind, message: None
         self._filled: dict[int, weakref.ref[Tensor]] = {}  # by load_state_dict
         self._known: dict[int, tuple[weakref.ref[Tensor], _Known]] = {}
-        self._schedules: list[tuple[weakref.ref[LRScheduler], str | None]] = []
+        self.schedules: list[tuple[weakref.ref[LRScheduler], dict[str, Any]]] = []  # with what is known of it
         self.uses = Uses()
         self._last: dict[str, Cycle] = {}  # of the optimizer that stepped last, by the line that created it
 
@@ -107,7 +108,9 @@ class Bookkeeper:
             yield
 
     def _scheduled(self, schedule: LRScheduler) -> None:
-        self._schedules.append((weakref.ref(schedule), place_of_caller()))
+        made = place_of_caller()
+        is_kept = [known["made"] != made or one() is not None for one, known in self.schedules]
+        self.schedules = [*compress(self.schedules, is_kept), (weakref.ref(schedule), {"made": made})]
 
     def _loaded(self, module: nn.Module, result: Any) -> None:
         """Note that a model which has taken steps has its first weights again, and one into which nothing fits."""
@@ -128,26 +131,18 @@ class Bookkeeper:
         for cycle in self._cycles.values():
             cycle.is_loaded |= cycle.n_steps > 0 and any(id(p) in ids for p in cycle.held())
 
-    def schedules(self, label_of: Callable[[Optimizer], tuple[str, int] | None]) -> Iterator[dict[str, Any]]:
-        """Yield the facts about every schedule.
-
-        Args:
-            label_of: returns the label of an optimizer and its number of steps; None if it has not stepped.
-        """
-        for reference, made_at in self._schedules:
+    def note_schedules(self, optimizer: Stepper, label: str, steps: int) -> None:
+        """Note the facts about the schedules of an optimizer; they may be gone when the run ends."""
+        for reference, known in self.schedules:
             schedule = reference()
-            total = _length_of(schedule)
-            optimizer = getattr(schedule, "optimizer", None)
-            label = label_of(optimizer) if isinstance(optimizer, Optimizer) else None
-            if schedule is not None and label is not None:
-                yield {
+            if schedule is not None and getattr(schedule, "optimizer", None) is optimizer:
+                known |= {
                     "schedule": type(schedule).__name__,
-                    "optimizer": label[0],
-                    "made": made_at,
-                    "total": total,
+                    "optimizer": label,
+                    "total": _length_of(schedule),
                     "base": min(getattr(schedule, "base_lrs", ()), default=None),
                     "used": schedule.last_epoch,
-                    "steps": label[1],
+                    "steps": steps,
                 }
 
     def _made(self, optimizer: Optimizer) -> None:

@@ -444,6 +444,7 @@ class Recorder:
         is_recorded = watch is not None
         report = StepReport(clock.label, clock.step, None, clock.rates, is_recorded)
         self.bookkeeper.after_step(optimizer, self._n_counted)
+        self.bookkeeper.note_schedules(optimizer, clock.label, clock.step)
         told, self._told = self._told, []
         if watch is not None:
             clock.is_loose = self.bookkeeper.are_of_no_module(optimizer.param_groups)

@@ -251,6 +251,8 @@ class Clocks:
         return [dict(clock.facts) for clock in self._clocks.values() if "held" in clock.facts]
 
     def schedule_facts(self) -> list[dict[str, Any]]:
-        """Return the facts about every schedule of an optimizer that has stepped."""
-        taken = {id(clock.optimizer()): (clock.label, clock.step) for clock in self._clocks.values()}
-        return list(self._bookkeeper.schedules(lambda optimizer: taken.get(id(optimizer))))
+        """Return the facts about every schedule of an optimizer that has stepped, also of deleted ones."""
+        for clock in self._clocks.values():
+            if (optimizer := clock.optimizer()) is not None:
+                self._bookkeeper.note_schedules(optimizer, clock.label, clock.step)
+        return [dict(known) for _, known in self._bookkeeper.schedules if "optimizer" in known]

@@ -456,6 +456,11 @@ def test_gradients_of_a_head_that_was_replaced_are_an_error_with_the_line_of_the
     (found,) = judged(replaced).findings
     assert (found.code, found.severity, found.place) == ("MS712", ERROR, "a.py:5")
     assert "replaced after the optimizer was made" in found.message
+    (first, second), head = PARAMETERS[:2], replaced.parameters[-1]
+    body = [replace(one, facts=certain(requires_grad=False)) for one in (first, second)]
+    (found,) = judged(replace(replaced, parameters=(*body, head))).findings
+    assert found.message.endswith("; its other parameters have requires_grad=False")
+    assert found.hint.startswith("pass the optimizer [p for p in model.parameters() if p.requires_grad]")
 
 
 ZERO_SINCE = from_step(0.0, 1.0)

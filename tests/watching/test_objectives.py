@@ -202,12 +202,14 @@ def test_two_optimizers_of_one_line_for_the_same_parameters(recorded) -> None:
     assert "Adam#2 holds only parameters that another optimizer also holds" in found.message
 
 
-@pytest.mark.parametrize(("each", "is_found"), [(25, True), (1, False)])
-def test_a_warm_up_by_steps_that_is_stepped_by_epoch(each, is_found, recorded) -> None:
+@pytest.mark.parametrize(("each", "length", "is_found"), [(25, 60, True), (1, 60, False), (1, 10**7, True)])
+def test_a_warm_up_that_is_stepped_by_epoch_or_far_longer_than_the_run(
+    each, length, is_found, recorded
+) -> None:
     def script():
         model = nn.Linear(6, 3)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(step / 60, 1.0))
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(step / length, 1.0))
         for step in range(100):
             optimizer.zero_grad()
             guesses(model).backward()
@@ -215,7 +217,9 @@ def test_a_warm_up_by_steps_that_is_stepped_by_epoch(each, is_found, recorded) -
             if step % each == each - 1:
                 schedule.step()
 
-    assert ("MS758" in codes(recorded(script, every=10))) == is_found
+    record = recorded(script, every=10)  # the schedule is gone when the script has returned
+    assert [one.used for one in record.facts.schedules] == [99 // each]
+    assert ("MS758" in codes(record)) == is_found
 
 
 # Copies of a model that stay as they were

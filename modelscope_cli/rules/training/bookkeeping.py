@@ -119,10 +119,11 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     elif is_whole:
         words += f"; no parameter of {first.model} ever changes"
     if held_facts and not any(facts.requires_grad for facts in held_facts):
-        words += "; all parameters in the optimizer have requires_grad=False"
+        which = "its other parameters" if strangers else "all parameters in the optimizer"
+        words += f"; {which} have requires_grad=False"
     if doubled:
         words += f"; {doubled[0].optimizer} holds only parameters that another optimizer also holds"
-    is_free = bool(strangers) or all(x.requires_grad for one, x in case.stated() if one.model == first.model)
+    is_free = all(x.requires_grad for one, x in case.stated() if one.model == first.model)
     is_other = is_whole and not strangers and bool(models - unheld_models)
     hint = _FREE if not is_free else f"add its parameters to the optimizer{_FIXED}" if is_other else None
     yield TrainingSighting(first, 0, share, words, place, ERROR if is_certain else WARNING, hint=hint)

@@ -205,11 +205,15 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             yield TrainingSighting(None, 0, one.used / one.steps, words, one.made)
         rates = list(case.rates(one.optimizer).values())
         is_rare = MIN_STEPS <= _RARE * one.used <= one.steps
-        if one.base and is_rare and rates and rates[0] < rates[-1] == max(rates) < _LOW * one.base:
+        is_still = case.fails and bool(still_weights(case, SMALL)[0])
+        is_low = one.base and rates and rates[0] < rates[-1] == max(rates) < _LOW * one.base
+        if is_low and (is_rare or is_still):
             words = f"{one.schedule} was stepped {counted(one.used, 'time')} in {counted(one.steps, 'step')}"
             words += f" of {one.optimizer}: it is still warming up at the end,"
             words += f" at {rates[-1]:.2g} of {one.base:.2g}"
-            yield TrainingSighting(None, 0, one.used / one.steps, words, one.made)
+            shorter = None if is_rare else "make its warm-up shorter than the run"
+            yield TrainingSighting(None, 0, one.used / max(one.steps, 1), words, one.made, hint=shorter)
+            return
 
 
 @training_rule("MS741", "clipped-to-nothing", WARNING, 0.01, Link.STEP_SIZE)

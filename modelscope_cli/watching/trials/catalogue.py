@@ -4,16 +4,12 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from modelscope_cli.records.naming import rounded
 from modelscope_cli.watching.trials import data, examine, gradients, modes, optimizers
 from modelscope_cli.watching.trials.change import Act, Change
-from modelscope_cli.watching.trials.criterion_changes import (
-    expected_input,
-    labels_shuffled,
-    no_label_smoothing,
-    usual_logits,
-)
+from modelscope_cli.watching.trials.criterion_changes import expected_input, no_label_smoothing, usual_logits
 from modelscope_cli.watching.trials.trial import Clues
 
 ABSENT, PRESENT, SUSPECT = 0, 1, 2
@@ -45,9 +41,9 @@ class Trial:
     rescales: bool = False
 
 
-DIFFERENCES, HEART, SHUFFLED = "gradient check", "by heart", "shuffled labels"
+DIFFERENCES, HEART = "gradient check", "by heart"
 BOTH, STRONG = "standardised inputs, rate / 10", "fresh AdamW"
-_STANDARDISE = "subtract the mean of each feature over the training data and divide by its standard deviation"
+_NEAR, _LOW = 0.1, 0.1  # share of a learning rate
 
 
 def _found(codes: str, *criteria: str) -> Callable[[Clues], int]:
@@ -120,9 +116,11 @@ def _standardised_slower(act: Act) -> Iterator[None]:
         yield
 
 
-def _range_255(clues: Clues) -> int:
+def _standardise(clues: Clues) -> str:
     seen = clues.data
-    return _when(len(seen.shape) > 2 and seen.low >= 0 and 100 < seen.high <= 255, False)
+    if len(seen.shape) > 2 and seen.low >= 0 and 100 < seen.high <= 255:
+        return "divide the images by 255, and normalise them"
+    return "subtract the mean of each feature over the training data and divide by its standard deviation"
 
 
 def _order(clues: Clues) -> int:
@@ -158,7 +156,8 @@ def _says(text: str) -> Words:
 
 
 def _recipe(clues: Clues) -> str:
-    found = (f"{one['class']} with lr={one['rate']:g}" for one in clues.survey.settings)
+    sign = "<=" if _is_scheduled(clues) else "="
+    found = (f"{one['class']} with lr{sign}{one['rate']:.3g}" for one in clues.survey.settings)
     return " and ".join(dict.fromkeys(found))
 
 
@@ -166,16 +165,63 @@ def _rates(clues: Clues, factor: float) -> str:
     return " and ".join(dict.fromkeys(f"{one['rate'] * factor:.3g}" for one in clues.survey.settings))
 
 
+def _is_scheduled(clues: Clues) -> bool:
+    """Tell whether the highest learning rate is not the one that the script gives."""
+    return any(abs(one["rate"] - one["given"]) > _NEAR * one["given"] for one in clues.survey.settings)
+
+
+def _rate_of(clues: Clues, factor: float) -> str:
+    return f"learning rate of {'at most ' * _is_scheduled(clues)}{_rates(clues, factor)}"
+
+
+def _rate_to_write(clues: Clues, factor: float) -> str:
+    rates = _rates(clues, factor)
+    if not _is_scheduled(clues):
+        return f"{clues.survey.settings[0]['argument']}={rates}"
+    return f"change the schedule or its base rate: a highest learning rate of {rates}, not {_rates(clues, 1)}"
+
+
+def _rate_place(clues: Clues) -> str | None:
+    is_elsewhere = _is_scheduled(clues) or clues.survey.settings[0]["argument"] == "max_lr"
+    return (clues.survey.schedule if is_elsewhere else None) or _optimizer_place(clues)
+
+
+def _held_low(clues: Clues) -> dict[str, Any] | None:
+    """Return the settings of the optimizer whose schedule keeps its mean learning rate far below the given one."""
+    found = (one for one in clues.survey.settings if one["mean"] < _LOW * one["given"])
+    return next(found, None) if clues.survey.schedule is not None else None
+
+
+def _low_rate(clues: Clues) -> str:
+    one, name = _held_low(clues), _schedule(clues)
+    return f"{name} keeps the mean learning rate at {one['mean']:.2g}, far below {one['given']:.2g}: " if one else ""
+
+
+def _schedule(clues: Clues) -> str:
+    found = (one.schedule for one in clues.record.facts.schedules if one.made == clues.survey.schedule)
+    return next(found, "the schedule")
+
+
+def _schedule_to_write(clues: Clues) -> str:
+    one = _held_low(clues)
+    if one is None or not 0 < one["rate"] <= _LOW * one["given"]:
+        return "leave out the schedule, or set its length to the number of its step() calls"
+    name, reached = _schedule(clues), f"the learning rate reaches only {one['rate']:.2g}"
+    is_rare = all(2 * one.used < one.steps for one in clues.record.facts.schedules)
+    how = f"call the step() of {name} after each batch, and" if is_rare else f"with {name},"
+    return f"{how} make the warm-up shorter than the run: {reached}"
+
+
 def _rate(factor: float) -> Trial:
     return Trial(
         f"rate x {factor:.0f}" if factor > 1 else f"rate / {1 / factor:.0f}",
         optimizers.rate_times(factor),
         lambda clues: _when(False, bool(clues.survey.settings)),
-        lambda clues: f"a learning rate of {_rates(clues, factor)}",
-        lambda clues: f"lr={_rates(clues, factor)}",
-        _optimizer_place,
+        lambda clues: f"a {_rate_of(clues, factor)}",
+        lambda clues: _rate_to_write(clues, factor),
+        _rate_place,
         "MS710 MS723" if factor > 1 else "MS704 MS709 MS701 MS706 MS723",
-        lambda clues: f"the learning rate {_rates(clues, 1)} is too {'low' if factor > 1 else 'high'}: ",
+        lambda clues: f"the {_rate_of(clues, 1)} is too {'low' if factor > 1 else 'high'}: ",
         is_general=True,
     )
 
@@ -270,11 +316,14 @@ TRIALS = (
     Trial(
         "constant rate",
         optimizers.constant_rate,
-        lambda clues: _when(False, clues.survey.schedule is not None and clues.survey.scheduled > 0),
-        lambda clues: f"the learning rate constant at {clues.survey.scheduled:.3g}",
-        _says("leave out the schedule, or set its length to the number of its step() calls"),
+        lambda clues: _when(
+            _held_low(clues) is not None, bool(clues.survey.schedule and clues.survey.settings)
+        ),
+        lambda clues: f"the learning rate constant at {clues.survey.settings[0]['given']:.3g}",
+        _schedule_to_write,
         lambda clues: clues.survey.schedule,
         "MS719 MS758",
+        _low_rate,
     ),
     Trial(
         "finite batches",
@@ -286,31 +335,13 @@ TRIALS = (
         "MS728 MS701 MS702 MS703",
     ),
     Trial(
-        "inputs / 255",
-        data.over_255,
-        _range_255,
-        _says("inputs divided by 255"),
-        _says("divide the images by 255, and normalise them"),
-        lambda clues: clues.survey.model,
-        "MS726",
-    ),
-    Trial(
         "standardised inputs",
         data.standardised,
         _inputs,
         _standardised,
-        _says(_STANDARDISE),
+        _standardise,
         lambda clues: clues.survey.model,
         "MS726 MS727",
-    ),
-    Trial(
-        "channels",
-        data.permuted,
-        _found("MS767"),
-        _says("images permuted from height, width, channels instead of reshaped"),
-        _says("permute(0, 3, 1, 2) in place of view or reshape"),
-        lambda clues: clues.survey.model,
-        "MS767",
     ),
     Trial(
         "default initialisation",
@@ -375,8 +406,8 @@ TRIALS = (
         BOTH,
         _standardised_slower,
         lambda _: ABSENT,  # run after one of the two has not helped
-        lambda clues: f"{_standardised(clues)} and a learning rate of {_rates(clues, 0.1)}",
-        lambda clues: f"{_STANDARDISE}; and lr={_rates(clues, 0.1)}",
+        lambda clues: f"{_standardised(clues)} and a {_rate_of(clues, 0.1)}",
+        lambda clues: f"{_standardise(clues)}; and {_rate_to_write(clues, 0.1)}",
         lambda clues: clues.survey.model,
         "MS726 MS727",
         is_general=True,
@@ -398,7 +429,6 @@ BY_NAME = {one.name: one for one in TRIALS}
 CHANGES = {one.name: one.change for one in TRIALS} | {
     DIFFERENCES: examine.gradients_beside_differences,
     HEART: examine.by_heart,
-    SHUFFLED: labels_shuffled,
 }
 
 

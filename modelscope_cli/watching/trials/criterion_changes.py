@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from modelscope_cli.watching.criteria import CLASSES
@@ -84,21 +83,5 @@ def no_label_smoothing(act: Act) -> Any:
     def change(criterion: CriterionCall) -> CriterionCall | None:
         is_smooth = criterion.options.get("label_smoothing")
         return criterion.with_arguments(label_smoothing=0.0) if is_smooth else None
-
-    return _with_calls(change, act)
-
-
-def labels_shuffled(act: Act) -> Any:
-    """Give every criterion of a training the targets of other samples of the batch."""
-    generator = torch.Generator().manual_seed(0)
-
-    def change(criterion: CriterionCall) -> CriterionCall | None:
-        target, x = criterion.target, criterion.x
-        if not isinstance(target, Tensor) or not target.ndim:
-            return None
-        if not isinstance(x, Tensor) or not x.requires_grad:
-            return None
-        order = torch.randperm(len(target), generator=generator).to(target.device)
-        return criterion.with_arguments(target=target[order])
 
     return _with_calls(change, act)

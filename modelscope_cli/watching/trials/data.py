@@ -14,8 +14,6 @@ from modelscope_cli.watching.parameters import parameters_of
 from modelscope_cli.watching.trials.change import Act
 from modelscope_cli.watching.trials.roots import Arguments, entered, map_data
 
-_COLOURS = 1, 3, 4
-
 
 @contextmanager
 def _with_data(change: Callable[[Tensor], Tensor]) -> Iterator[None]:
@@ -40,29 +38,6 @@ def standardised(act: Act) -> Any:
         mean, std = known[key]
         act()
         return ((x - mean) / std).to(x.dtype)
-
-    return _with_data(change)
-
-
-def over_255(act: Act) -> Any:
-    """Divide every input by 255."""
-
-    def change(x: Tensor) -> Tensor:
-        act()
-        return x / 255
-
-    return _with_data(change)
-
-
-def permuted(act: Act) -> Any:
-    """Undo a `view` or `reshape` of images from height, width, channels that should have been a `permute`."""
-
-    def change(x: Tensor) -> Tensor:
-        if x.ndim != 4 or x.shape[1] not in _COLOURS:
-            return x
-        act()
-        n, channels, height, width = x.shape
-        return x.reshape(n, height, width, channels).permute(0, 3, 1, 2)
 
     return _with_data(change)
 

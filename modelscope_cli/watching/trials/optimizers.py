@@ -49,7 +49,7 @@ def _with_groups(settings: Callable[[Optimizer, Group], Group], act: Act) -> Ite
 
 def rate_times(factor: float) -> Change:
     """Multiply every learning rate."""
-    return lambda act: _with_groups(lambda _, group: {"lr": group["lr"] * factor}, act)
+    return lambda act: _with_groups(lambda _, group: {"lr": group["lr"] * factor} if group["lr"] else {}, act)
 
 
 def constant_rate(act: Act) -> Any:

@@ -33,6 +33,7 @@ _DIFFERENCES = "the gradient of each module compared with finite differences"
 # Of samples learnt by heart: share of the loss at first that is left, or accuracy
 _LEARNT, _RIGHT = 0.3, 0.99
 
+_TOO_HIGH = "MS704 MS709"  # rules about a learning rate that is too high
 _IMBALANCED = 0.8  # share of the commonest label
 
 Run = Callable[[Sequence[tuple[str, int]], int], list[Measured]]
@@ -87,6 +88,8 @@ class Search:
         found = self._fix_among(self._specific(suspected, clues, scale), clues, scale)
         if found is None and scale.can_restore(clues.base, is_general=True):
             found = self._fix_among(self._recipes(clues, scale), clues, scale)
+        elif found is None and clues.has_found(_TOO_HIGH):
+            found = self._fix_among([[BY_NAME["rate / 10"], BY_NAME["rate / 100"]]], clues, scale)
         if found is not None:
             return found
         if scale.has_learnt(clues.base):
@@ -131,6 +134,7 @@ class Search:
             return
         highest = max(clues.base.values(scale.what), default=0.0)
         is_diverging = scale.fall(clues.base) < -FALL * abs(scale.start) or highest > 2 * abs(scale.start)
+        is_diverging |= clues.has_found(_TOO_HIGH)
         first, *rates = [
             BY_NAME[f"rate {'/' if is_diverging else 'x'} {factor}"] for factor in (10, 100, 1000, 10_000)
         ]
@@ -219,11 +223,8 @@ class Search:
             names = [row.name for row in self.rows if row.helps == results.A_LITTLE]
             words += ", and AdamW helps a little" if catalogue.STRONG in names else ""
             return Trials(outcome=f"{words}: more steps may be needed")
-        (shuffled,) = self.run([(catalogue.SHUFFLED, 0)], self._steps)
-        if shuffled.has_acted:
-            self._add(catalogue.SHUFFLED, "the labels shuffled within each batch", shuffled, scale, None)
-        place = clues.survey.criterion
-        return Trials(outcome=f"{words}: look at the data and the labels", examined=results.DATA, place=place)
+        words += ": look at the data and the labels"
+        return Trials(outcome=words, examined=results.DATA, place=clues.survey.criterion)
 
     def _stirs(self, base: Measured, scale: Scale) -> bool:
         """Tell whether a strong optimizer makes a training a little better, so that its recipe may be the cause."""
@@ -238,7 +239,9 @@ class Search:
         base = clues.base
         fall = f"falls from {scale.start:.3g} to {base.last(scale.what):.3g}"
         words = f"the {scale.measure} of the unchanged script {fall}"
-        better = {name: scale.fall(one) for name, one in self._tried.items() if scale.is_better(one, base)}
+        refuted = {row.name for row in self.rows if row.seed and row.helps in (results.NO, results.BROKE)}
+        tried = {name: one for name, one in self._tried.items() if name not in refuted}
+        better = {name: scale.fall(one) for name, one in tried.items() if scale.is_better(one, base)}
         if not better:
             return f"{words}, and none of the changes tried clearly improves it"
         best = max(better, key=lambda name: better[name])

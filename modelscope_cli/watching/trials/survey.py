@@ -28,11 +28,11 @@ class Survey:
     """What was seen, beyond what the record of the run says. Places are lines of the script, `train.py:31`.
 
     Attributes:
-        settings: of the first group of each optimizer: class, line, learning rate, weight decay, and by name
-            those that are unusual, with their value and the usual one.
+        settings: of the first group of each optimizer: class, line, highest and mean learning rate, the rate that
+            it was `given` with the `argument` of the script, weight decay, and by name those that are unusual, with
+            their value and the usual one.
         clips: of each line that clips gradients: the limit, and the median norm before.
         dropout, label_smoothing: the highest.
-        scheduled: the highest learning rate that a schedule of torch allows.
         logits: standard deviation of the first ones of a row of classes; 0 where there are none.
         unevenness: quotient of the largest standard deviation of a channel of the inputs and the smallest.
         scaler, schedule: lines that make them; loader: line that makes one that goes through its
@@ -45,7 +45,6 @@ class Survey:
     clips: dict[str, tuple[float, float]] = field(default_factory=dict)
     dropout: float = 0.0
     label_smoothing: float = 0.0
-    scheduled: float = 0.0
     logits: float = 0.0
     unevenness: float = 1.0
     scaler: str | None = None
@@ -70,7 +69,7 @@ class Surveyor:
         self.seen = Survey()
         self._clips = ClipWatch()
         self._made: dict[int, str | None] = {}  # by optimizer
-        self._known: set[int] = set()  # optimizers that have stepped
+        self._known: dict[int, dict[str, Any]] = {}  # settings by optimizer, of those that have stepped
         self._n_steps, self._due = 0, 1
 
     @contextmanager
@@ -145,19 +144,26 @@ class Surveyor:
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         groups = optimizer.param_groups
+        rate = float(groups[0]["lr"])
         if id(optimizer) not in self._known:
-            self._known.add(id(optimizer))
             found = unusual(optimizer, groups[0])
-            settings = {
+            argument = "max_lr" if "max_lr" in groups[0] else "initial_lr"  # of OneCycleLR; of any schedule
+            self._known[id(optimizer)] = {
                 "class": type(optimizer).__name__,
                 "place": self._made.get(id(optimizer)),
-                "rate": float(groups[0]["lr"]),
+                "rate": rate,
+                "mean": rate,
+                "n": 0,
+                "given": float(groups[0].get(argument, optimizer.defaults.get("lr", rate))),
+                "argument": "max_lr" if argument == "max_lr" else "lr",
                 "weight_decay": max(float(one.get("weight_decay") or 0) for one in groups),
                 "unusual": {name: (groups[0][name], usual) for name, usual in found.items()},
             }
-            self.seen.settings = (*self.seen.settings, settings)
-        peaks = [one.get("max_lr", one.get("initial_lr", 0.0)) for one in groups]
-        self.seen.scheduled = max(self.seen.scheduled, *map(float, peaks))
+            self.seen.settings = tuple(self._known.values())
+        own = self._known[id(optimizer)]
+        own["n"] += 1
+        own["rate"] = max(own["rate"], rate)
+        own["mean"] += (rate - own["mean"]) / own["n"]
         self._n_steps += 1
         if self._n_steps >= self._due:
             self._due *= 2

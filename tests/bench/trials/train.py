@@ -165,8 +165,6 @@ def spoil(x, y, fault):
         x = 3 * x + 400
     elif fault == "one feature is huge":
         x = x * torch.tensor([3e4] + [1.0] * (x.shape[-1] - 1))
-    elif fault == "view":
-        x = x.permute(0, 2, 3, 1).contiguous().view(x.shape)
     elif fault == "labels of others":
         y = y[torch.randperm(len(y))]
     elif fault == "a hole":

@@ -329,26 +329,6 @@ def test_labels_and_tokens_are_not_standardised():
     assert noted.n == 0
 
 
-def test_images_are_divided_by_255():
-    seen = []
-    model = nn.Conv2d(3, 2, 1)
-    model.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    x = torch.randint(0, 256, (2, 3, 4, 4)).float()
-    with changed(data.over_255):
-        model(x)
-    equal(seen[0], x / 255)
-
-
-def test_a_view_in_place_of_a_permute_is_undone():
-    images = torch.randn(4, 9, 7, 3)  # height, width, channels
-    seen = []
-    model = nn.Conv2d(3, 2, 1)
-    model.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    with changed(data.permuted):
-        model(images.view(4, 3, 9, 7))
-    equal(seen[0], images.permute(0, 3, 1, 2))
-
-
 def test_a_loader_goes_through_its_samples_in_random_order():
     with changed(data.random_order):
         ordered = DataLoader(TensorDataset(torch.arange(100)), batch_size=10)

@@ -31,7 +31,6 @@ TRIALS = {
     "no weight decay": ("weights decay to nothing",),
     "constant rate": ("learning rate decayed to nothing", "schedule stepped by epoch"),
     "finite batches": ("input NaN",),
-    "inputs / 255": ("input not normalised",),
     "standardised inputs": ("input not normalised",),
     "default initialisation": ("huge initialisation", "zero initialisation", "constant initialisation"),
     "random order": ("labels sorted",),
