@@ -5,7 +5,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import compress
 from typing import Any
 
 from torch import Tensor, nn
@@ -108,9 +107,7 @@ class Bookkeeper:
             yield
 
     def _scheduled(self, schedule: LRScheduler) -> None:
-        made = place_of_caller()
-        is_kept = [known["made"] != made or one() is not None for one, known in self.schedules]
-        self.schedules = [*compress(self.schedules, is_kept), (weakref.ref(schedule), {"made": made})]
+        self.schedules.append((weakref.ref(schedule), {"made": place_of_caller()}))
 
     def _loaded(self, module: nn.Module, result: Any) -> None:
         """Note that a model which has taken steps has its first weights again, and one into which nothing fits."""

@@ -194,7 +194,11 @@ def _held_low(clues: Clues) -> dict[str, Any] | None:
 
 def _low_rate(clues: Clues) -> str:
     one, name = _held_low(clues), _schedule(clues)
-    return f"{name} keeps the mean learning rate at {one['mean']:.2g}, far below {one['given']:.2g}: " if one else ""
+    return (
+        f"{name} keeps the mean learning rate at {one['mean']:.2g}, far below {one['given']:.2g}: "
+        if one
+        else ""
+    )
 
 
 def _schedule(clues: Clues) -> str:

@@ -220,8 +220,6 @@ class Search:
             advice = "weight the classes, or sample them evenly"
             return Trials(outcome=f"{words}: {percent(share)} of the labels are of the same class, {advice}")
         if self._stirs(clues.base, scale):
-            names = [row.name for row in self.rows if row.helps == results.A_LITTLE]
-            words += ", and AdamW helps a little" if catalogue.STRONG in names else ""
             return Trials(outcome=f"{words}: more steps may be needed")
         words += ": look at the data and the labels"
         return Trials(outcome=words, examined=results.DATA, place=clues.survey.criterion)

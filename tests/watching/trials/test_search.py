@@ -114,15 +114,6 @@ def test_logits_of_an_odd_size_are_suspected_before_the_rate(search, std, size):
     assert (f"too {size}: with logits divided by {std:.2g}" in found.fix.sentence) is (size is not None)
 
 
-@pytest.mark.parametrize(("stirred", "helps"), [(2.2, True), (course(2.3, 2.2, noise=0.5), False)])
-def test_adamw_is_said_to_help_only_where_the_table_says_so(search, stirred, helps):
-    strong = course(2.3, stirred) if helps else stirred
-    found, _ = search({"by heart": course(2.3, 0.01), "fresh AdamW": strong})
-    (row,) = [row for row in found.rows if row.name == "fresh AdamW"]
-    assert (row.helps == "slightly better") is helps
-    assert ("AdamW helps a little" in found.outcome) is helps
-
-
 @pytest.fixture
 def dim(flat):
     """The record of a training on inputs that hardly vary, which does not learn."""
