@@ -154,7 +154,7 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
     categories, category_warnings = _categories(checkpoint)
     if categories and request.num_classes not in (None, len(categories)):
         categories = None  # the checkpoint's labels do not fit a fresh head
-    info = WeightsInfo(request.weights, share + path.name, "checkpoint", checkpoint.sha256)
+    info = WeightsInfo(str(path), share + path.name, "checkpoint", checkpoint.sha256)
     warnings += checkpoint.warnings + category_warnings + nonfinite_weights(module)
     return Filled(module, info, categories, tuple(notes), warnings, checkpoint.image_size)
 

@@ -37,7 +37,7 @@ class LayerShape(Row):
         input_shapes, output_shapes: of every tensor that went in and came out.
         output_names: of those of a dict: `out`, `0.boxes`; empty for others.
         kernel_size: of convolutions and pools.
-        params, trainable_params: in the layer and everything below it; counted once where shared.
+        params, trainable_params: in the layer and everything below it, without those of an earlier layer.
         macs, flops: of this call with everything inside it, for one batch; flops are 2 x macs. Of a list of layers,
             which is never called itself, the sum of what is called in it.
         output_bytes: memory of the output tensors.
@@ -185,10 +185,11 @@ class SummaryRecord(Record):
 
     Attributes:
         layers: in execution order; layers that were not called keep their place in the module tree.
-        uncounted_ops: operators that ran but have no FLOP formula, with their counts.
-        failed: the label of the layer whose forward raised; the rows end there. None otherwise.
-        training: the memory of one training step; None if it was not requested.
-        timed_by: in words, what measured `time_ms`: events of the device, or a clock; None if it was not requested.
+        uncounted_ops: operators without a FLOP formula, with their counts.
+        failed: the label of the layer whose forward raised; the rows end there.
+        training: the memory of one training step, if requested.
+        timed_by: in words, what measured `time_ms`: events of the device, or a clock.
+        shared: parameters of several layers, counted for the first: `b.weight is a.weight`.
     """
 
     document: ClassVar[str] = "summary"
@@ -198,3 +199,4 @@ class SummaryRecord(Record):
     failed: str | None = None
     training: TrainingMemory | None = None
     timed_by: str | None = None
+    shared: tuple[str, ...] = ()

@@ -148,7 +148,8 @@ def review_files(source: str, files: Sequence[Safety], rules: Sequence[RuleText]
         )
         where = f"{suspect.name} ({suspect.place})"
         path, hint = in_repository(file.file), about_file(rule.hint, file.file)
-        return Problem(rule.code, rule.name, rule.severity, where, message, hint, path)
+        texts = rule.code, rule.name, rule.severity, where, message, hint
+        return Problem(*texts, path, outside=file.file)
 
     n_failed = sum(file.fails(fail_on) for file in files)
     not_read = {file.file: "; ".join(file.errors) for file in files if file.errors}

@@ -52,5 +52,32 @@ def test_keywords_of_torchinfo():
         ms.summary(nn.Linear(4, 2), input_size=(3, 4))
 
 
+def test_a_parameter_of_two_layers_is_counted_for_the_first():
+    net = nn.Sequential(
+        nn.Linear(8, 8), nn.Sequential(nn.Tanh(), nn.Linear(8, 8, bias=False)), nn.Linear(8, 4)
+    )
+    net[1][1].weight = net[0].weight
+    found = ms.summary(net, torch.zeros(2, 8))
+    assert {row.name: row.params for row in found.layers} == {
+        "": 108,
+        "0": 72,
+        "1": 0,
+        "1.0": 0,
+        "1.1": 0,
+        "2": 36,
+    }
+    assert found.shared == ("1.1.weight is 0.weight",)
+    assert ms.summary(nn.Sequential(net[0], net[0]), torch.zeros(2, 8)).shared == ()  # a layer called twice
+
+
+class InPlace(nn.Module):
+    def forward(self, x):
+        return x.tanh().tanh_()
+
+
+def test_an_operator_in_place_is_the_same_operator():
+    assert ms.summary(InPlace(), torch.zeros(2, 8)).uncounted_ops == ("tanh x2",)
+
+
 def summarise(model, *inputs, **keywords):
     return [(row.output_shapes, row.macs) for row in ms.summary(model, *inputs, **keywords).layers]

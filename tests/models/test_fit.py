@@ -72,7 +72,8 @@ def test_the_number_of_classes_is_recognised(tmp_path: Path, state: State) -> No
     assert "num classes: 10, as in the checkpoint" in loaded.notes
     assert loaded.categories == tuple("abcdefghij")
     info = loaded.info.weights
-    assert (info.requested, info.resolved, info.origin) == ("auto", "a.safetensors", "checkpoint")
+    file = tmp_path / "a.safetensors"
+    assert (info.requested, info.resolved, info.origin) == (str(file), file.name, "checkpoint")
     assert info.sha256 is not None
     assert loaded.transforms is not None
     skeleton = load_skeleton(ModelRequest(NAME, checkpoint=tmp_path / "a.safetensors"))

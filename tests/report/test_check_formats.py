@@ -11,7 +11,7 @@ from sarif_pydantic import Sarif
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.check import CheckRecord
 from modelscope_cli.records.findings import Finding
-from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
+from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo
 from modelscope_cli.report.check.table import review
 from modelscope_cli.report.ci import CI_FORMATS, render_junit
 from modelscope_cli.rules.registry import RULES
@@ -95,3 +95,26 @@ def test_junit_says_how_severe_the_findings_are_not_the_rule():
     for findings, severity in (((warning,), "warning"), ((error,), "error"), ((warning, error), "error")):
         suite = ET.fromstring(render_junit(review(replace(one, findings=findings))).encode())
         assert [failure.get("type") for failure in suite.iter("failure")] == [severity]
+
+
+def test_a_finding_outside_the_repository_is_in_the_file_as_typed(tmp_path, monkeypatch):
+    (tmp_path / "net.py").touch()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    one = record("relu", "../net.py:Net")
+    assert json.loads(rendered(one, "gitlab"))[0]["location"]["path"] == "../net.py"
+    assert rendered(one, "github").startswith("::error title=")  # GitHub has no page for it
+    (tmp_path / "w.pt").touch()
+    weights = WeightsInfo("../w.pt", "w.pt", "checkpoint")
+    one = replace(one, run=replace(one.run, model=replace(one.run.model, weights=weights)))
+    (result,) = json.loads(rendered(one, "sarif"))["runs"][0]["results"]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"] == {"uri": "../w.pt"}
+
+
+def test_a_warning_that_a_rule_repeats_is_annotated_once():
+    notice = Notice("nonfinite_weights", "NaN in the weights")
+    one = record("conv", "1 NaN")
+    one = replace(one, run=replace(one.run, warnings=(notice,)))
+    assert "::warning" in rendered(one, "github")
+    one = replace(one, findings=(replace(one.findings[0], code="MS101"),))
+    assert "::warning" not in rendered(one, "github")

@@ -31,6 +31,7 @@ class MeasuredStructure:
     totals: SummaryTotals
     uncounted_ops: tuple[str, ...]  # operators without a FLOP formula, with how often they ran
     error: ForwardError | None = None  # what the forward raised; the rows are those up to it
+    shared: tuple[str, ...] = ()  # parameters of an earlier layer: `b.weight is a.weight`
 
 
 @dataclass(slots=True)
@@ -94,9 +95,16 @@ def measure_shapes(model: nn.Module, args: Arguments, progress: Progress = SILEN
             error = raised
     present = list_layers(model)
     reasons = _reasons(model, observer.visits, counter.use.layers, error)
-    rows = in_order([row for layer, module in present for row in _rows(layer, module, observer, reasons)])
+    first = {id(one): name for name, one in model.named_parameters()}
+    rows = in_order([row for each in present for row in _rows(*each, first, observer, reasons)])
     totals = _totals(model, rows, observer.visits, counter.get_total_flops())
-    return MeasuredStructure(tuple(rows), totals, counter.uncounted(), error)
+    named = (
+        (f"{layer.name}.{name}", first.get(id(one), ""))
+        for layer, module in present
+        for name, one in module.named_parameters(recurse=False, remove_duplicate=False)
+    )
+    shared = tuple(f"{name} is {other}" for name, other in named if other not in ("", name.lstrip(".")))
+    return MeasuredStructure(tuple(rows), totals, counter.uncounted(), error, shared)
 
 
 def in_order(rows: Sequence[LayerShape]) -> list[LayerShape]:
@@ -141,7 +149,7 @@ class _OperatorCounter(FlopCounterMode):
         is_view = not name.endswith("_") and any(one is other for one in inputs for other in outputs)
         is_arithmetic = inputs and outputs and not is_view and not name.endswith(_MOVES)
         if is_arithmetic and func_packet not in self.flop_registry:
-            self._others[name.removeprefix("aten.")] += 1
+            self._others[name.removeprefix("aten.").rstrip("_")] += 1
         return super()._count_flops(func_packet, out, args, kwargs)  # type: ignore[no-untyped-call]
 
     def uncounted(self) -> tuple[str, ...]:
@@ -163,9 +171,10 @@ _MOVES = ("clone", "_to_copy", "cat", "copy_", "detach", "empty_like", "zeros_li
 
 
 def _rows(
-    layer: Layer, module: nn.Module, observer: _ShapeObserver, reasons: dict[str, str]
+    layer: Layer, module: nn.Module, first: dict[int, str], observer: _ShapeObserver, reasons: dict[str, str]
 ) -> Iterator[LayerShape]:
-    parameters = list(module.parameters())
+    inside = f"{layer.name}.".removeprefix(".")
+    parameters = [one for one in module.parameters() if first.get(id(one), inside).startswith(inside)]
     columns: dict[str, Any] = {
         "name": layer.name,
         "type": layer.type,

@@ -178,6 +178,7 @@ def summary(
         failed=error.call.label if error and error.call else None,
         training=training,
         timed_by=timed_by,
+        shared=structure.shared,
     )
     if error is not None:
         error.record = record

@@ -1,5 +1,6 @@
 """The table of `check`, and its findings for CI hosts."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -185,26 +186,29 @@ def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
     return tuple(facts)
 
 
-# The warnings of loading a file that rules about its code repeat
-_OF_CODE = {"MS001": ("dangerous_code", "foreign_call"), "MS002": ("foreign_code", "not_read")}
+# The warnings of loading a file that rules repeat
+_WARNED = {
+    "MS001": ("dangerous_code", "foreign_call"),
+    "MS002": ("foreign_code", "not_read"),
+    "MS101": ("nonfinite_weights",),
+}
 
 
 def review(record: CheckRecord, failure: str = "") -> Review:
     """Return the findings for a CI host: each at the line that makes the layer, else the image or the
     checkpoint it is about; `failure`: as in `Review`."""
     model = record.run.model
-    about = in_repository(model.weights.requested) or in_repository(model.name.rpartition(":")[0])
-
-    told = {notice for row in record.findings for notice in _OF_CODE.get(row.code, ())}
+    typed = next(filter(os.path.isfile, (model.weights.requested, model.name.rpartition(":")[0])), None)
+    about = in_repository(typed)
+    told = {notice for row in record.findings for notice in _WARNED.get(row.code, ())}
 
     def problem(row: Finding) -> Problem:
         image = in_repository(row.layer) if record.dataset is not None and row.layer else None
         file, line = (row.made_at.file, row.made_at.line) if row.made_at else (image or about, 1)
-        if row.code in _OF_CODE:  # whose message begins with the file
+        if row.code in ("MS001", "MS002"):  # whose message begins with the file
             file, line = in_repository(row.message.partition(": ")[0]), 1
-        return Problem(
-            *(row.code, row.rule, row.severity, row.layer, row.message, row.hint, file, line, row.known)
-        )
+        texts = row.code, row.rule, row.severity, row.layer, row.message, row.hint
+        return Problem(*texts, file, line, row.known, typed)
 
     return Review(
         command="check",

@@ -175,6 +175,8 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         ("activations", f"{numbers.memory(totals.activation_bytes)} (outputs of all layers)"),
         ("layers", f"{counted(totals.layers, 'layer')}, {counted(totals.calls, 'call')}"),
     ]
+    if record.shared:
+        facts.append(("shared", f"{some(record.shared, 3)}, counted once"))
     if record.timed_by is not None:
         facts.append(("times", f"medians of several forward passes, measured by {record.timed_by}"))
     if record.training is not None:
@@ -193,7 +195,7 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
     if record.uncounted_ops:
         # torch's name of a batch norm: `_native_batch_norm_legit_no_training x1`
         # And of a pooling of signals: `max_pool2d_with_indices x1`
-        extra = r"^_?(native_)?|_legit\w*|_with_indices|(?<=pool)\dd|_(?= x)"
+        extra = r"^_?(native_)?|_legit\w*|_with_indices|(?<=pool)\dd"
         plain = [re.sub(extra, "", one).replace("_", " ") for one in record.uncounted_ops]
         facts.append(("not counted", f"the FLOPs of {some(plain, 6)}, for which torch has no formula"))
     return tuple(facts)
