@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from modelscope_cli.records.display import report
-from modelscope_cli.records.findings import Finding, KnownFinding, RuleInfo
+from modelscope_cli.records.findings import NO_NORM, Finding, KnownFinding, RuleInfo
 from modelscope_cli.records.run import BrokenKind, Record, Share
 from modelscope_cli.records.stats import InputStats
 
@@ -121,8 +121,8 @@ class CheckRecord(Record):
 
     @property
     def unjudged(self) -> tuple[RuleInfo, ...]:
-        """The rules that were selected and could not be judged; `reason` says why."""
-        return tuple(rule for rule in self.rules if not rule.judged)
+        """The rules that apply and could not be judged; `reason` says why."""
+        return tuple(rule for rule in self.rules if not rule.judged and rule.reason != NO_NORM)
 
     def assert_passed(self) -> None:
         """Do nothing where it passed, so that a test can end with this."""

@@ -55,6 +55,7 @@ WARNING_OR_ERROR = f"{WARNING} or {ERROR}"
 SEVERITIES = (WARNING, ERROR)
 NEVER = "never"
 PASSED, FAILED, NOT_JUDGED = "passed", "failed", "not judged"
+NO_NORM = "does not apply: no layer is such a norm"  # the reason of a rule that is not missed
 
 
 def is_as_severe(severity: str, least: str) -> bool:

@@ -29,10 +29,10 @@ class Problem:
     where: str | None  # the layer, tensor, image or call it is about; None for the whole
     message: str
     hint: str
-    file: str | None = None  # relative to the root of the repository; None where it is not in one
+    # Relative to the root of the repository where it is in one, else as typed; None where no file is known
+    file: str | None = None
     line: int = 1
     is_known: bool = False  # the baseline has it, so that it does not count
-    outside: str | None = None  # the file as typed, for hosts that want one for every problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ def _github(review: Review) -> str:
     """Return `::error file=...,line=...,title=...::message` for every new problem, the warnings and the error of
     the command, a `::notice` of what was not judged, of each file where it is one, and the verdict.
 
-    A problem without a file in the repository has only a title and is on the page of the run. Escapes as in
-    actions/toolkit, packages/core/src/command.ts.
+    A problem without a file has only a title and is on the page of the run. Escapes as in actions/toolkit,
+    packages/core/src/command.ts.
     """
     lines = [_annotation(problem, review.checkpoint) for problem in review.problems if not problem.is_known]
     more = [("warning", notice.message) for notice in review.warnings]
@@ -113,7 +113,7 @@ def _sarif(review: Review) -> str:
     """Return SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html).
 
     Known problems are results with a suppression; what was not judged is a notification, not a result. GitHub
-    refuses a result without a file, so that is the file as typed, else the name of what was judged.
+    refuses a result without a file, so that is the name of what was judged where no file is known.
     """
     places = {rule.code: index for index, rule in enumerate(review.rules)}
     notes = [("note", f"not judged: {text}") for text in review.not_judged]
@@ -137,18 +137,13 @@ def _sarif(review: Review) -> str:
             }
         ],
         "results": [
-            _sarif_result(problem, places[problem.code], identity, _path(problem, review))
+            _sarif_result(problem, places[problem.code], identity, problem.file or review.subject)
             for problem, identity in _identified(review)
         ],
-        "columnKind": "unicodeCodePoints",
         "properties": {"verdict": plain(review.outcome)},
     }
     schema = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
     return render_json({"$schema": schema, "version": "2.1.0", "runs": [run]})
-
-
-def _path(problem: Problem, review: Review) -> str:
-    return problem.file or problem.outside or review.subject
 
 
 def _sarif_rule(rule: RuleText) -> dict[str, Any]:
@@ -189,7 +184,8 @@ def _sarif_result(problem: Problem, rule_index: int, identity: str, file: str) -
 def _gitlab(review: Review) -> str:
     """Return a Code Quality report (https://docs.gitlab.com/ci/testing/code_quality/#code-quality-report-format).
 
-    GitLab wants a path for every entry too. Known problems are left out, since the format has no place for them.
+    GitLab wants a path for every entry: without a file it is the name of what was judged. Known problems are left
+    out, since the format has no place for them.
     """
     entries = [
         {
@@ -197,7 +193,7 @@ def _gitlab(review: Review) -> str:
             "check_name": problem.code,
             "fingerprint": identity,
             "severity": "major" if problem.severity == ERROR else "minor",
-            "location": {"path": _path(problem, review), "lines": {"begin": problem.line}},
+            "location": {"path": problem.file or review.subject, "lines": {"begin": problem.line}},
         }
         for problem, identity in _identified(review)
         if not problem.is_known

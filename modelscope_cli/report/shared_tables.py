@@ -147,9 +147,8 @@ def review_files(source: str, files: Sequence[Safety], rules: Sequence[RuleText]
             else f"{suspect.loader} would {'call' if suspect.is_call else 'import'} {what}, which is unknown"
         )
         where = f"{suspect.name} ({suspect.place})"
-        path, hint = in_repository(file.file), about_file(rule.hint, file.file)
-        texts = rule.code, rule.name, rule.severity, where, message, hint
-        return Problem(*texts, path, outside=file.file)
+        path, hint = in_repository(file.file) or file.file, about_file(rule.hint, file.file)
+        return Problem(rule.code, rule.name, rule.severity, where, message, hint, path)
 
     n_failed = sum(file.fails(fail_on) for file in files)
     not_read = {file.file: "; ".join(file.errors) for file in files if file.errors}

@@ -6,7 +6,7 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 
 from modelscope_cli.records.check_evidence import CallFlow, Evidence, NormInput
-from modelscope_cli.records.findings import ERROR, WARNING
+from modelscope_cli.records.findings import ERROR, NO_NORM, WARNING
 from modelscope_cli.records.naming import RECTIFIERS, counted, is_rectifier, label_of, percent, rounded, some
 from modelscope_cli.records.stats import LARGE_SCORES, ActivationStats
 from modelscope_cli.rules.rule import Sighting, rule
@@ -32,7 +32,21 @@ def _producers(flow: tuple[CallFlow, ...]) -> Iterator[CallFlow]:
             yield call
 
 
+_OWN_NORMS = ("LayerNorm", "GroupNorm", "RMSNorm")  # whose statistics are those of one image
+
+
+def _has_norms(evidence: Evidence, other_than: tuple[str, ...] = ()) -> bool:
+    """Tell whether the model may have norms, of any library; without one, rules about norms do not apply."""
+    assert evidence.forward is not None
+    types = (call.type for call in evidence.forward.flow if not call.type.startswith(other_than))
+    is_known = evidence.batch_norms or any("running_" in one.name for one in evidence.tensors)
+    is_named = any("norm" in kind.lower() or "bn" in kind.lower() for kind in types)
+    return bool(is_known or is_named or _nothing_seen(evidence, 0))
+
+
 def _no_drift_to_judge(evidence: Evidence, threshold: float) -> str | None:
+    if not _has_norms(evidence, other_than=_OWN_NORMS):
+        return NO_NORM
     if not evidence.is_real:
         return "noise cannot test the running statistics: give images"
     return unused_statistics(evidence)
@@ -343,8 +357,10 @@ def _no_statistics_to_judge(evidence: Evidence, threshold: float) -> str | None:
     assert evidence.forward is not None
     if not evidence.forward.is_finite:
         return "forward values are not finite"
-    unused = None if evidence.forward.norms else "no torch.nn batch norm uses running statistics here"
-    return unused or unused_statistics(evidence)
+    if not evidence.forward.norms:
+        unused = "no torch.nn batch norm uses running statistics here"
+        return unused if _has_norms(evidence, other_than=_OWN_NORMS) else NO_NORM
+    return unused_statistics(evidence)
 
 
 def foreign_statistics(evidence: Evidence) -> str | None:
@@ -412,7 +428,8 @@ def _foreign(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 def _no_trained_norm(evidence: Evidence, threshold: float) -> str | None:
     is_judged = evidence.untrained or _is_trained(evidence) or (evidence.is_loaded and evidence.is_fresh)
-    return _nothing_seen(evidence, threshold) or (None if is_judged else "no norm was changed by training")
+    unjudged = "no norm was changed by training" if evidence.norms or _has_norms(evidence) else NO_NORM
+    return _nothing_seen(evidence, threshold) or (None if is_judged else unjudged)
 
 
 def _is_trained(evidence: Evidence) -> bool:

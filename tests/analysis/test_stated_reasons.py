@@ -7,6 +7,7 @@ from torch import nn
 import modelscope_cli as ms
 from modelscope_cli.records.grads import VANISHING
 from modelscope_cli.report.grads.table import grads_sheet
+from modelscope_cli.report.stats.table import stats_sheet
 
 IMAGES = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
@@ -50,6 +51,42 @@ def test_reasons_of_rules_are_true_of_trainable_norms_and_weights_of_a_factory()
         == ("no checkpoint file was given: weights that the model's own code loads are not scanned")
     )
     assert reasons["MS209"] == "no norm was changed by training"
+
+
+class OwnNorm(nn.Module):
+    """A batch norm of another library, which rules about torch's cannot judge."""
+
+    def forward(self, x):
+        return x
+
+
+def test_rules_about_norms_are_not_unjudged_in_a_net_without_norms():
+    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(784, 4))
+    kinds = {
+        "none": plain,
+        "layer": nn.Sequential(nn.LayerNorm(16), plain),
+        "other": nn.Sequential(OwnNorm(), plain),
+    }
+    codes = "MS207", "MS208", "MS209"
+    found = {
+        kind: [
+            rule.code for rule in ms.check(net, select=["MS101", *codes], input_shape=(2, 3, 16, 16)).unjudged
+        ]
+        for kind, net in kinds.items()
+    }
+    assert found == {"none": [], "layer": ["MS209"], "other": [*codes]}
+
+
+def test_more_images_are_asked_for_where_they_could_change_the_verdict():
+    def fact(net):
+        return dict(stats_sheet(ms.stats(net, IMAGES)).facts)["dead channels"]
+
+    net = classifier()
+    with torch.no_grad():
+        net[0].weight[0], net[0].bias[0] = 0.0, 0.5
+        net[1].bias[0] = -9.0
+    assert fact(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())) == "none"
+    assert "give 100 images" in fact(nn.Sequential(net, nn.ReLU()))
 
 
 def test_the_rule_of_vanishing_gradients_is_the_one_that_marks_them():

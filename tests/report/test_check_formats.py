@@ -103,7 +103,7 @@ def test_a_finding_outside_the_repository_is_in_the_file_as_typed(tmp_path, monk
     monkeypatch.chdir(tmp_path / "here")
     one = record("relu", "../net.py:Net")
     assert json.loads(rendered(one, "gitlab"))[0]["location"]["path"] == "../net.py"
-    assert rendered(one, "github").startswith("::error title=")  # GitHub has no page for it
+    assert rendered(one, "github").startswith("::error file=../net.py,line=1,")
     (tmp_path / "w.pt").touch()
     weights = WeightsInfo("../w.pt", "w.pt", "checkpoint")
     one = replace(one, run=replace(one.run, model=replace(one.run.model, weights=weights)))

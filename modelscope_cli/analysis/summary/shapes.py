@@ -98,12 +98,8 @@ def measure_shapes(model: nn.Module, args: Arguments, progress: Progress = SILEN
     first = {id(one): name for name, one in model.named_parameters()}
     rows = in_order([row for each in present for row in _rows(*each, first, observer, reasons)])
     totals = _totals(model, rows, observer.visits, counter.get_total_flops())
-    named = (
-        (f"{layer.name}.{name}", first.get(id(one), ""))
-        for layer, module in present
-        for name, one in module.named_parameters(recurse=False, remove_duplicate=False)
-    )
-    shared = tuple(f"{name} is {other}" for name, other in named if other not in ("", name.lstrip(".")))
+    named = model.named_parameters(remove_duplicate=False)
+    shared = tuple(f"{name} is {first[id(one)]}" for name, one in named if name != first[id(one)])
     return MeasuredStructure(tuple(rows), totals, counter.uncounted(), error, shared)
 
 

@@ -199,16 +199,17 @@ def review(record: CheckRecord, failure: str = "") -> Review:
     checkpoint it is about; `failure`: as in `Review`."""
     model = record.run.model
     typed = next(filter(os.path.isfile, (model.weights.requested, model.name.rpartition(":")[0])), None)
-    about = in_repository(typed)
+    about = in_repository(typed) or typed
     told = {notice for row in record.findings for notice in _WARNED.get(row.code, ())}
 
     def problem(row: Finding) -> Problem:
         image = in_repository(row.layer) if record.dataset is not None and row.layer else None
         file, line = (row.made_at.file, row.made_at.line) if row.made_at else (image or about, 1)
-        if row.code in ("MS001", "MS002"):  # whose message begins with the file
-            file, line = in_repository(row.message.partition(": ")[0]), 1
-        texts = row.code, row.rule, row.severity, row.layer, row.message, row.hint
-        return Problem(*texts, file, line, row.known, typed)
+        if row.code in ("MS001", "MS002"):  # they are about the file of the weights
+            file, line = about, 1
+        return Problem(
+            *(row.code, row.rule, row.severity, row.layer, row.message, row.hint, file, line, row.known)
+        )
 
     return Review(
         command="check",

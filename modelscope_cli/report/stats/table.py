@@ -24,8 +24,8 @@ def dead_fact(record: StatsRecord) -> tuple[str, str]:
 
     rows = [row for row in record.layers if not row.type.startswith(_PASSING)]
     finite = [row for row in rows if not row.nan_count]
-    judged = [row for row in finite if is_enough(row, record.images)]
-    short = [row for row in finite if row.dead_channels is not None and row not in judged]
+    judged = [row for row in finite if row.dead_channels == 0 or is_enough(row, record.images)]
+    short = [row for row in finite if row.dead_channels and row not in judged]
     new = [
         (row, new_dead(row, before))
         for row, before in zip(record.layers, [None, *record.layers], strict=False)
