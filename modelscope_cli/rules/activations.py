@@ -35,17 +35,17 @@ def _producers(flow: tuple[CallFlow, ...]) -> Iterator[CallFlow]:
 _OWN_NORMS = ("LayerNorm", "GroupNorm", "RMSNorm")  # whose statistics are those of one image
 
 
-def _has_norms(evidence: Evidence, other_than: tuple[str, ...] = ()) -> bool:
-    """Tell whether the model may have norms, of any library; without one, rules about norms do not apply."""
+def _may_have_batch_norm(evidence: Evidence) -> bool:
+    """Tell whether a layer may be a batch norm, of any library; without one, rules about them do not apply."""
     assert evidence.forward is not None
-    types = (call.type for call in evidence.forward.flow if not call.type.startswith(other_than))
+    types = (call.type.lower() for call in evidence.forward.flow if not call.type.startswith(_OWN_NORMS))
+    is_named = any("norm" in kind or "bn" in kind for kind in types)
     is_known = evidence.batch_norms or any("running_" in one.name for one in evidence.tensors)
-    is_named = any("norm" in kind.lower() or "bn" in kind.lower() for kind in types)
-    return bool(is_known or is_named or _nothing_seen(evidence, 0))
+    return bool(is_named or is_known or _nothing_seen(evidence, 0))
 
 
 def _no_drift_to_judge(evidence: Evidence, threshold: float) -> str | None:
-    if not _has_norms(evidence, other_than=_OWN_NORMS):
+    if not _may_have_batch_norm(evidence):
         return NO_NORM
     if not evidence.is_real:
         return "noise cannot test the running statistics: give images"
@@ -359,7 +359,7 @@ def _no_statistics_to_judge(evidence: Evidence, threshold: float) -> str | None:
         return "forward values are not finite"
     if not evidence.forward.norms:
         unused = "no torch.nn batch norm uses running statistics here"
-        return unused if _has_norms(evidence, other_than=_OWN_NORMS) else NO_NORM
+        return unused if _may_have_batch_norm(evidence) else NO_NORM
     return unused_statistics(evidence)
 
 
@@ -428,7 +428,9 @@ def _foreign(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 def _no_trained_norm(evidence: Evidence, threshold: float) -> str | None:
     is_judged = evidence.untrained or _is_trained(evidence) or (evidence.is_loaded and evidence.is_fresh)
-    unjudged = "no norm was changed by training" if evidence.norms or _has_norms(evidence) else NO_NORM
+    unjudged = (
+        "no norm was changed by training" if evidence.norms or _may_have_batch_norm(evidence) else NO_NORM
+    )
     return _nothing_seen(evidence, threshold) or (None if is_judged else unjudged)
 
 

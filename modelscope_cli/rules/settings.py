@@ -13,6 +13,7 @@ from typing import Any
 from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.paths import project_file
 from modelscope_cli.records.findings import ERROR, NEVER, SEVERITIES
+from modelscope_cli.records.keywords import as_tuple
 from modelscope_cli.rules.registry import EVERY_RULE, RULES, choose_rules, find_rule
 from modelscope_cli.rules.rule import Rule, read_threshold
 
@@ -51,7 +52,7 @@ def read_settings(
     *,
     select: Iterable[str] | None = None,
     ignore: Iterable[str] | None = None,
-    set_: Iterable[str] | Mapping[str, object] | None = None,
+    set_: str | Sequence[str] | Mapping[str, object] | None = None,
     budgets: Mapping[str, object] | None = None,
     fail_on: str | None = None,
     baseline: Path | None = None,
@@ -69,7 +70,7 @@ def read_settings(
     if ignore:
         settings = replace(settings, ignore=_split(ignore))
     thresholds = dict(settings.thresholds)
-    for name, value in set_.items() if isinstance(set_, Mapping) else map(_pair, set_ or ()):
+    for name, value in set_.items() if isinstance(set_, Mapping) else map(_pair, as_tuple(set_)):
         rule = find_rule(name, "--set")
         thresholds[rule.code] = read_threshold(value, rule.kind, f"--set {name}=", rule.most)
     for name, budget in (budgets or {}).items():

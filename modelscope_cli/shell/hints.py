@@ -31,7 +31,7 @@ def what_was_meant(error: Exception, argv: Sequence[str]) -> tuple[str, str]:
     page = f"modelscope {command} --help" if command else "modelscope --help"
     option = str(getattr(error, "option_name", None) or "")
     if type(error).__name__ == "NoSuchOption":
-        again = _with_option(option, argv) if command else _command_first(argv)
+        again = _with_option(option, argv) if command else None
         counted = "   one batch each, not epochs" if again and option.endswith("epochs") else ""
         is_needed = option == "--input-shape" or not command  # without it there is no input
         hint = _line(again) + counted if again else page if is_needed else _without(option, argv)
@@ -180,16 +180,6 @@ def _without(option: str, argv: Sequence[str]) -> str:
 
 def _line(words: Sequence[str]) -> str:
     return shlex.join(["modelscope", *words])
-
-
-def _command_first(argv: Sequence[str]) -> list[str] | None:
-    """Return a line that begins with an option with the command first; None if it names no command."""
-    at = next((n for n, word in enumerate(argv) if word in COMMANDS), None)
-    if at is None or any(
-        word.startswith("-") and word.partition("=")[0] not in options_of(argv[at]) for word in argv[:at]
-    ):
-        return None
-    return [*argv[at:], *argv[:at]]
 
 
 def _with_option(option: str, argv: Sequence[str]) -> list[str] | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median_low
 
 from modelscope_cli.analysis.dataset.look import ImageFacts, look_at
-from modelscope_cli.analysis.health.check import known_findings, several, write_baseline
+from modelscope_cli.analysis.health.check import known_findings, write_baseline
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.files import FileList, ListedImage, find_images, is_picture
 from modelscope_cli.inputs.image import UnreadableImage, UnreadableImages, strict_pillow
@@ -21,7 +21,7 @@ from modelscope_cli.interrupts import deferred
 from modelscope_cli.records.check import CheckRecord, CopyGroup, DatasetEvidence, DatasetReport
 from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.findings import NOT_JUDGED, PASSED
-from modelscope_cli.records.keywords import spelled_out
+from modelscope_cli.records.keywords import as_tuple, spelled_out
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.progress import SILENT, Progress, tell
 from modelscope_cli.records.run import InputInfo, ModelInfo, Notice, Run, WeightsInfo, invocation
@@ -210,8 +210,9 @@ def check_images(
         progress.note(f"{where}{some(train)}, compared with {some(held_out)}")
         folders, others = tuple(train), tuple(held_out)
     kept = Path(baseline) if baseline is not None else None
-    words = {"select": several(select), "ignore": several(ignore), "set_": several(set)}
-    settings = read_settings(None, **words, fail_on=fail_on, baseline=kept)
+    settings = read_settings(
+        None, select=as_tuple(select), ignore=as_tuple(ignore), set_=set, fail_on=fail_on, baseline=kept
+    )
     rules = settings.rules(DATASET_RULES)
     invoked = invocation()
     before = known_findings(settings.baseline, update_baseline)

@@ -13,7 +13,7 @@ from modelscope_cli.output_files import check_file, write_text
 from modelscope_cli.records.check import CheckRecord
 from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.findings import FAILED, PASSED, KnownFinding
-from modelscope_cli.records.keywords import MODES, Keywords, LabelledKeywords, spelled_out
+from modelscope_cli.records.keywords import MODES, Keywords, LabelledKeywords, as_tuple, spelled_out
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.refusals import check_word
@@ -91,9 +91,9 @@ def check(
     check_word("mode", mode, MODES)
     settings = read_settings(
         None,
-        select=several(select),
-        ignore=several(ignore),
-        set_=several(set),
+        select=as_tuple(select),
+        ignore=as_tuple(ignore),
+        set_=set,
         budgets={
             "max-params": max_params,
             "max-macs": max_macs,
@@ -180,11 +180,6 @@ def _unloaded(file: str) -> Run:
     """Return the header for a refused file, which is judged without loading it."""
     model = ModelInfo("file", file, "not loaded", WeightsInfo(file, file, "not loaded"))
     return Run.of("check", model, None, device="none", dtype="none", seed=0)
-
-
-def several(value: Any) -> Any:
-    """Return a string as a tuple of one, and anything else unchanged."""
-    return (value,) if isinstance(value, str) else value
 
 
 def known_findings(path: Path | None, is_update: bool) -> CheckBaseline:
