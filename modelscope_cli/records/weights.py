@@ -255,6 +255,8 @@ def warnings_of(safety: Safety) -> tuple[Notice, ...]:
     for loader in dict.fromkeys(one.loader for one in safety.unknown):
         calls = [one.call or one.name for one in safety.calls if one.loader == loader]
         names = [one.name for one in safety.objects if one.loader == loader]
+        if "TorchScript" in names:  # whose classes are those of the layers
+            names = [name for name in names if not name.startswith("__torch__.")]
         if calls:
             text = f"unknown calls: {loader} would run {some(calls, _N_NAMED)}"
             notices.append(Notice("foreign_call", text))
@@ -262,7 +264,7 @@ def warnings_of(safety: Safety) -> tuple[Notice, ...]:
             text = f"unknown classes, no calls: {loader} would import {some(names, _N_NAMED)}"
             notices.append(Notice("foreign_code", text))
     if safety.unread:
-        places = some(safety.unread, _N_NAMED)
+        places = some(safety.unread, _N_ERRORS)
         notices.append(Notice("more_pickles", f"it contains more pickles than torch.load reads: {places}"))
     if safety.errors and safety.rank != NOT_A_CHECKPOINT:  # which the error says
         errors = some(safety.errors, _N_ERRORS)

@@ -10,7 +10,9 @@ from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
+from modelscope_cli.report.diff.table import answer
 
+faults = pytest.importorskip("onnx_faults")
 X = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(3))
 
 
@@ -105,3 +107,74 @@ def test_two_trainings_are_told_by_the_weights_that_moved_most():
     (cause,) = ms.diff(a, b, torch.randn(2, 3, 8, 8)).causes
     assert (cause.kind, cause.layer) == ("weights", None)
     assert cause.message.startswith("all 3 weights are close to those of A")
+
+
+class Small(nn.Module):
+    def __init__(self, has_norm):
+        super().__init__()
+        norm = nn.BatchNorm2d(8) if has_norm else nn.Identity()
+        self.f = nn.Sequential(
+            nn.Conv2d(3, 8, 3), norm, nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3), nn.ReLU()
+        )
+        self.head = nn.Linear(8 * 5 * 5, 4)
+        for one in self.modules():
+            if isinstance(one, nn.BatchNorm2d):
+                nn.init.uniform_(one.running_var, 0.05, 0.1)
+
+    def forward(self, x):
+        return self.head(self.f(x).flatten(1))
+
+
+@pytest.mark.parametrize("is_spoilt", [False, True])
+@pytest.mark.parametrize("has_norm", [True, False])
+def test_codes_of_a_quantised_file_are_not_the_outputs_of_layers(has_norm, is_spoilt, tmp_path):
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    torch.manual_seed(0)
+    model = Small(has_norm).eval()
+    faults.export(model, X, tmp_path / "net.onnx", dynamo=False)
+    quantization.quantize_dynamic(tmp_path / "net.onnx", tmp_path / "q.onnx")
+    if is_spoilt:
+        nn.init.normal_(model.f[4].weight)
+    record = ms.diff(model, tmp_path / "q.onnx", X)
+    status = {row.name: row.status for row in record.layers}
+    far = [name for name in status if status[name] == "changed"]
+    assert far == (["f.4", "f.5", "head", ""] if is_spoilt else [])
+    assert status["f.3"] == "same"
+    assert {row.name: row.matched for row in record.layers}.get("f.1") == (
+        "with f.0 folded in" if has_norm else "not in B by name"
+    )
+    assert all(row.b_dtype in (None, "float32") for row in record.layers)
+    assert ("still differ" in answer(record), record.is_same) == (is_spoilt, not is_spoilt)
+
+
+def test_an_export_is_compared_in_the_size_asked_for_and_random_weights_of_a_are_told(tmp_path):
+    file = tmp_path / "net.py"
+    file.write_text("""
+import torch
+class Net(torch.nn.Sequential):
+    def __init__(self):
+        super().__init__(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.Linear(784, 2))
+""")
+    space = {}
+    exec(file.read_text(), space)
+    net = space["Net"]().eval()
+    torch.save(net.state_dict(), tmp_path / "net.pt")
+    faults.export(net, X, tmp_path / "net.onnx", dynamo=False)
+    sides = f"{file}:Net", tmp_path / "net.onnx"
+    assert ms.diff(*sides, checkpoint=tmp_path / "net.pt", size="16").is_same
+    record = ms.diff(*sides, input_shape="1,3,16,16")
+    assert answer(record).startswith("Different: A has random weights; first divergence")
+    assert [cause.hint.partition("   ")[0] for cause in record.causes] == ["-c FILE"]
+    torch.manual_seed(0)  # other weights that were loaded are not random
+    torch.save(space["Net"]().state_dict(), tmp_path / "other.pt")
+    assert "random" not in answer(ms.diff(*sides, checkpoint=tmp_path / "other.pt", size="16"))
+
+
+@pytest.mark.parametrize("modes", [("eval", "train"), ("train", "eval"), ("train", "train")])
+def test_of_one_side_in_training_mode_its_norms_and_dropout_are_named(modes):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.LayerNorm(14))
+    record = ms.diff(model, copy.deepcopy(model), torch.randn(2, 3, 16, 16), mode=modes[0], b_mode=modes[1])
+    messages = [cause.message for cause in record.causes]
+    side = "AB"[modes.index("train")]
+    told = f"{side} is in training mode, which changes 1 (BatchNorm2d), 3 (Dropout)"
+    assert messages == ([told] if "eval" in modes else [])

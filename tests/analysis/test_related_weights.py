@@ -380,7 +380,7 @@ ASIDE = {  # of a change that no weight shows: what is told first
     ),
     "quantised": (
         lambda b: (b.pop("3.weight"), b.pop("3.bias"), b.update({"3.zero_point": torch.tensor(0)})),
-        "3 is quantised in B (_packed_params) and was not compared; all 2 other weights",
+        "quantised in B (_packed_params), and not compared: 3; all 2 other weights",
     ),
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,7 +53,7 @@ from modelscope_cli.records.diff import (
     first_divergence,
 )
 from modelscope_cli.records.keywords import as_tuple
-from modelscope_cli.records.naming import dtype_name, layer_of
+from modelscope_cli.records.naming import dtype_name, layer_of, some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Arguments, InputInfo, Invocation, Notice, Run
 
@@ -218,9 +219,8 @@ class ModelComparison:
         modes = ("train" if modes[0] == "train" else "eval", "train" if modes[1] == "train" else "eval")
         loaded = load_both(*self.sources, self.progress)
         program = program_of(loaded[1].module)
-        if program is not None:
-            options = {"--b-mode": modes[1] if modes[1] == "train" else None}
-            refuse_given(options, f"needs layers, and B ('{loaded[1].info.name}') is run as a whole", "")
+        if program is not None and modes[1] == "train":
+            refuse_given({"--b-mode": "train"}, "needs layers, and B is run as a whole", "")
         # Each side converts the input
         plain = replace(loaded[0], device=torch.device("cpu"), dtype=torch.float32)
         inputs = open_for(as_b_takes(python_inputs, *loaded, self.progress), plain, self.progress)
@@ -273,6 +273,7 @@ class ModelComparison:
             found = find_causes(side_a, side_b, diff.examined, diff.matching, first, tolerance, values)
             causes = (*told, *(one for one in found if not told or one.kind not in ("weights", "cast")))
         rows = diff.rows if is_whole_only else _with_own(diff, side_a, side_b, first_of(inputs, loaded[0]))
+        causes = _of_settings(causes, rows, a, b)
         rounded = next((one for one in HALF[::-1] if one in dtypes and self.tolerance is None), None)
         if rounded and not causes and any(row.status == "changed" for row in rows):
             causes = (_of_rounding(rows, rounded, tolerance, tolerance / math.sqrt(n_layers)),)
@@ -351,6 +352,22 @@ def _with_own(diff: Activations, a: Side, b: Side, batch: Batch) -> tuple[LayerD
     alone = diff_activations(a, b, [batch], 0.0, is_forced=True).examined
     own = {row.key: math.inf if row.nonfinite else row.rel_l2 for row in alone if row.differing and row.name}
     return tuple(replace(row, own_l2=own.get(row.key)) for row in diff.rows)
+
+
+def _of_settings(
+    causes: tuple[Cause, ...], rows: Sequence[LayerDifference], a: DiffSide, b: DiffSide
+) -> tuple[Cause, ...]:
+    """Return the causes, or what explains them: that A has random weights, or which layers one side trains."""
+    is_exported = b.model.class_name in ("OnnxNet", "ExportedProgram")
+    if is_exported and a.model.weights.resolved == "random" and any(one.kind == "weights" for one in causes):
+        hint = "-c FILE   loads the weights that B was exported with"
+        return (Cause("random_weights", None, "A has random weights", hint),)
+    own = [row for row in rows if (row.own_l2 or 0.0) > FOLDING and re.search("BatchNorm|Drop", row.type)]
+    if a.mode == b.mode or not own:
+        return causes
+    changed = some(f"{row.label} ({row.type})" for row in own)
+    text = f"{'A' if a.mode == 'train' else 'B'} is in training mode, which changes {changed}"
+    return (Cause("training_mode", None, text, ""),)
 
 
 def _of_rounding(rows: Sequence[LayerDifference], dtype: str, whole: float, of_one: float) -> Cause:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.comparison.programs import LayersInOrder, Program, Value
+from modelscope_cli.analysis.comparison.moved import CODES
+from modelscope_cli.analysis.comparison.programs import LayersInOrder, OnnxProgram, Program, Value
 from modelscope_cli.analysis.comparison.variants import apart
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.forward_passes import StreamedOutput
@@ -107,7 +108,9 @@ def match(
         matching.calls[output.key], seen[output.key] = output.call, Seen.of(output.tensor)
         del output
     wanted = dict.fromkeys((*(value.name for value in program.values), *program.outputs))
-    values = {name: Seen.of(tensor) for name, tensor in program.run(args, list(wanted))}
+    codes = CODES if _is_quantised(program) else ()  # which are not the outputs of layers
+    computed = program.run(args, list(wanted))
+    values = {name: Seen.of(tensor) for name, tensor in computed if tensor.dtype not in codes}
     calls = _calls(program.values, names)
     program.values = tuple(
         replace(value, modules=tuple(map(names.resolve, value.modules))) for value in program.values
@@ -126,6 +129,10 @@ def match(
         raise CannotRunError(message, "give a model that was exported from A")
     _note_folding(matching, seen, program, values)
     return matching
+
+
+def _is_quantised(program: Program) -> bool:
+    return isinstance(program, OnnxProgram) and program.net.model.is_quantised
 
 
 def _match_outputs(
@@ -185,7 +192,7 @@ def _match_scopes(
         called[name].add(index)
 
     def leaving(members: Sequence[Value]) -> list[str]:
-        inside = {one.name: one for one in members}
+        inside = {one.name: one for one in members if one.name in values}
         return [name for name in inside if name in program.outputs or users[name] - inside.keys()]
 
     for key, one in layers.items():
@@ -248,26 +255,17 @@ def _match_in_order(
             j -= 1
         else:
             i -= 1
-    for key, one in layers.items():
+    for key in layers:
         if key not in matching.values:
-            matching.remarks[key] = _why_not(twins.get(key[0]), one, theirs, values)
-
-
-def _why_not(twin: str | None, one: Seen, theirs: Sequence[Value], values: dict[str, Seen]) -> str:
-    """Return why a layer of A has no value in B. `twin`: the layer of B with its weights."""
-    own = (value for value in theirs if value.modules and value.modules[-1] == twin)
-    shape = next((values[value.name].shape for value in own), None)
-    if shape is None:
-        return "B has no value of its shape in this position"
-    what = "runs in a different place" if shape == one.shape else f"returns {'x'.join(map(str, shape))}"
-    return f"'{twin}' of B has its weights, and {what}"
+            what = f"'{twins[key[0]]}' of B has its weights, but" if key[0] in twins else "B has"
+            matching.remarks[key] = f"{what} no value of its shape in this position"
 
 
 def _note_folding(
     matching: Matching, seen: dict[Key, Seen], program: Program, values: dict[str, Seen]
 ) -> None:
     """Compare after the norm where an exporter folded the norm into the layer before it, and say so."""
-    operators = {value.name: value.operator for value in program.values}
+    operators, is_quantised = {one.name: one.operator for one in program.values}, _is_quantised(program)
     keys = [key for key in matching.calls if key[0]]
     for key, following in itertools.pairwise(keys):
         norm = _norm_around(following, keys, matching) or following
@@ -281,8 +279,10 @@ def _note_folding(
             made = {one.operator for one in program.values if one.modules and one.modules[-1] == norm[0]}
             is_folded = bool(made or name) and not made - {*_FOLDING} - MOVING
         else:
-            is_folded = "BatchNorm" in kinds[1] and not (name and own) and operators.get(value) in _FOLDING
-            nearest = min(seen[norm].distance(values[value]), _ALIKE)
+            is_last = is_quantised or operators.get(value) in _FOLDING  # else scales and a bias follow
+            is_folded = "BatchNorm" in kinds[1] and not (name and own) and is_last
+            nearest = seen[norm].distance(values[value])
+            nearest = nearest if is_quantised else min(nearest, _ALIKE)
         if not is_folded or (name and seen[key].distance(values[name]) < nearest):
             continue  # the norm is missing
         matching.values[norm] = value

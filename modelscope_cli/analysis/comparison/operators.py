@@ -20,12 +20,6 @@ class _Operator:
     layer: str = field(default="", compare=False)
 
 
-@dataclass(slots=True)
-class _Graph:
-    operators: list[_Operator] = field(default_factory=list)
-    outputs: str = ""
-
-
 def compare_operators(paths: Sequence[Path]) -> tuple[int, str | None]:
     """Return how many operators two ONNX files have, and the first that differ, with what differs of them.
 
@@ -36,8 +30,9 @@ def compare_operators(paths: Sequence[Path]) -> tuple[int, str | None]:
     a, b = map(_of_onnx, paths)
     if a is None or b is None:
         return 0, None
-    n = max(len(a.operators), len(b.operators))
-    pairs = zip_longest(a.operators, b.operators, fillvalue=_Operator("missing", {}))
+    (operators, output), (b_operators, b_output) = a, b
+    n = max(len(operators), len(b_operators))
+    pairs = zip_longest(operators, b_operators, fillvalue=_Operator("missing", {}))
     differing = [(place, *pair) for place, pair in enumerate(pairs, 1) if pair[0] != pair[1]]
     for place, one, other in differing[:1]:
         layer = f" (in {one.layer})" * bool(one.layer and one.layer == other.layer)
@@ -45,9 +40,7 @@ def compare_operators(paths: Sequence[Path]) -> tuple[int, str | None]:
         if ours == theirs:
             ours, theirs = f"{ours}{_beyond(one, other)}", f"{theirs}{_beyond(other, one)}"
         return n, f"operator {place} of {n}{layer} is {ours} in A and {theirs} in B"
-    if a.outputs != b.outputs:
-        return n, f"the output is {a.outputs} in A and {b.outputs} in B"
-    return n, None
+    return n, f"the output is {output} in A and {b_output} in B" if output != b_output else None
 
 
 def _beyond(one: _Operator, other: _Operator) -> str:
@@ -55,8 +48,8 @@ def _beyond(one: _Operator, other: _Operator) -> str:
     return f" ({', '.join(texts)})"
 
 
-def _of_onnx(path: Path) -> _Graph | None:
-    """Read an ONNX file; weights are left out, as they are compared by value."""
+def _of_onnx(path: Path) -> tuple[list[_Operator], str] | None:
+    """Return the operators of an ONNX file without weights, which are compared by value, and what it returns."""
     model = read_onnx(path)
     if model.functions or any(node.op_type in _WITH_GRAPHS for node in model.nodes):
         return None
@@ -65,12 +58,12 @@ def _of_onnx(path: Path) -> _Graph | None:
     nodes = [one for one in model.nodes if one.op_type != "Constant"]
     places = {name: f"operator {n}" for n, node in enumerate(nodes, 1) for name in node.outputs}
     places |= {one.name: f"input {n}" for n, one in enumerate(model.inputs, 1)}
-    graph = _Graph(outputs=" and ".join(places.get(one.name, "a constant") for one in model.outputs))
+    operators = []
     for node in nodes:
         inputs = {f"input {n}": held.get(name, places.get(name, "")) for n, name in enumerate(node.inputs, 1)}
         traits = {key: text for key, one in (node.attributes | inputs).items() if (text := _in_words(one))}
-        graph.operators.append(_Operator(node.op_type, traits, node.module))
-    return graph
+        operators.append(_Operator(node.op_type, traits, node.module))
+    return operators, " and ".join(places.get(one.name, "a constant") for one in model.outputs)
 
 
 def _in_words(value: Any) -> str:

@@ -43,10 +43,7 @@ def relations(
     packed = _packed(rows)
     for status, side in (("added", "B"), ("removed", "A")):
         if layers := [layer for layer, own in packed.items() if own == status]:
-            verbs = ("is", "was") if len(layers) == 1 else ("are", "were")
-            text = (
-                f"{some(layers)} {verbs[0]} quantised in {side} (_packed_params) and {verbs[1]} not compared"
-            )
+            text = f"quantised in {side} (_packed_params), and not compared: {some(layers)}"
             yield Cause("quantised", layers[0], text, "")
     rest = [row for row in rows if layer_of(row.name) not in packed]
     yield from _relations_of_read(rest, a, b, bool(packed))

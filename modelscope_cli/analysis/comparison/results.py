@@ -11,9 +11,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from itertools import takewhile
 from os import PathLike
-from statistics import fmean
 from typing import Any
 
 from modelscope_cli.analysis.comparison.request import rounding_at
@@ -32,9 +30,9 @@ from modelscope_cli.records.reading import read
 from modelscope_cli.records.run import Invocation, Record
 from modelscope_cli.records.stats import ActivationStats, InputStats, StatsRecord
 from modelscope_cli.records.watch import WatchRecord
-from modelscope_cli.rules.training.progress import accuracy_of, course_of, late_loss, noise_deviation
+from modelscope_cli.rules.training.progress import accuracy_of, course_of, late_loss
 
-_SURE, _APART, _FEWEST = 2.0, 4.0, 5  # standard errors, of an end and of losses; losses that are averaged
+_SURE = 2.0  # standard errors
 
 
 def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation) -> DiffRecord:
@@ -200,7 +198,7 @@ def _outcome_of(record: WatchRecord) -> dict[str, str]:
 
 
 def _compared(a: WatchRecord, b: WatchRecord) -> Iterator[Cause]:
-    """Yield which of two trainings is better, beyond chance, and where their losses part beyond their noise."""
+    """Yield which of two trainings is better, beyond chance, and where their losses part."""
     (_, p, n), (_, q, m) = map(_evaluation, (a, b))
     losses = [one.loss[0] for one in (a, b)]
     ours, theirs = (course_of(one, side.lr) for one, side in zip(losses, (a, b), strict=True))
@@ -225,15 +223,6 @@ def _compared(a: WatchRecord, b: WatchRecord) -> Iterator[Cause]:
     first = next((step for step, x, y in zip(steps, *pairs, strict=True) if x != y), None)
     text = f"the losses are equal in all {len(steps)} steps where both are finite"
     text = text if first is None else f"the losses differ from step {first} on"
-    width = max(len(steps) // 12, _FEWEST)
-    noise = _APART * math.hypot(*map(noise_deviation, pairs)) / math.sqrt(width)
-    places = range(len(steps) % width, len(steps), width)
-    means = [(steps[at], *(fmean(one[at : at + width]) for one in pairs)) for at in places]
-    apart = [*takewhile(lambda one: abs(one[1] - one[2]) > noise, reversed(means))]
-    if apart:
-        step, x, y = apart[-1]
-        text += f", by more than their noise from step {max(step, first or 0)} on (A {x:.4g}, B {y:.4g})"
-    text += ", but not by more than their noise at the end" * (first is not None and not apart)
     yield Cause("curves", None, text, "")
 
 

@@ -246,14 +246,15 @@ def as_b_takes(given: PythonInputs, a: LoadedModel, b: LoadedModel, progress: Pr
     if isinstance(b.module, OnnxNet) and b.module.input_shape is not None:
         shapes = [((b.module.model.inputs[0].shape or (None,))[0], *b.module.input_shape)]
         is_fixed = True
-    if len(shapes) != 1 or given.named is not None or request.shapes or given.is_of_tensors:
+    is_given = given.named is not None or request.shapes or request.size or given.is_of_tensors
+    if len(shapes) != 1 or is_given:
         return given
     batch, *shape = shapes[0]
     if given.is_noise:
         sizes = (batch if isinstance(batch, int) else request.batch or 1, *shape)
         return replace(given, request=replace(request, shapes=(",".join(map(str, sizes)),)))
     size = tuple(shape[-2:])
-    if request.size or not is_fixed or size == natural_shapes(a.family, a.transforms, a.module, 1)[0][-2:]:
+    if not is_fixed or size == natural_shapes(a.family, a.transforms, a.module, 1)[0][-2:]:
         return given
     progress.note(f"size: {size[0]} x {size[1]}, the only one that '{b.info.name}' takes")
     return replace(given, request=replace(request, size=",".join(map(str, size))))

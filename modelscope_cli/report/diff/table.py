@@ -22,7 +22,8 @@ from modelscope_cli.report.sheet import MOST_ROWS, Column, Sheet, field_columns
 
 _ALIKE = ("same", "not tested", "folded")  # rows that show no difference
 _OUTCOMES = ("verdict", "loss", "evaluation")  # settings of two trainings that are what became of them
-_OF_INPUTS = ("axis_order", "channel_order", "input_range", "preprocessing")  # causes ahead of all layers
+# Causes ahead of all layers
+_OF_INPUTS = ("axis_order", "channel_order", "input_range", "preprocessing", "random_weights")
 _WRAPPERS = {"module.": "DataParallel", "_orig_mod.": "torch.compile"}
 _CLASSES = 10  # listed, of which B is right more or less often than A
 _CHANCE = 0.05  # p-value of the difference of two accuracies, above which it may be chance
@@ -96,7 +97,7 @@ def answer(record: DiffRecord) -> str:
 def _alike(record: DiffRecord) -> Iterator[str]:
     """Yield in which sense A and B are the same, and what was not compared."""
     differing = [row for row in record.rows if row.differing]
-    within = f"relative L2 of {FOLDING:g}" if record.totals.folded else _tolerance(record).partition(" (")[0]
+    within = _tolerance(record).partition(" (")[0]
     how = f"within a {within}" if differing or record.figures is not None else "no bit differs"
     models = [x.model for x in (record.run, record.b)]
     is_program = any(
@@ -119,8 +120,9 @@ def _alike(record: DiffRecord) -> Iterator[str]:
     lead = f"{same}: {'only the output was compared' if record.sizes else _totals(record)}, {how}"
     if record.rounded is not None and differing:
         lead = f"No difference beyond the rounding of {record.rounded} ({record.tolerance:.2g})"
-    most = [_describe(max(differing, key=lambda row: row.rel_l2 or 0.0))] if differing else []
-    yield ", at most ".join([lead, *most])
+    yield lead
+    if differing:
+        yield f"the largest difference is {_describe(max(differing, key=lambda row: row.rel_l2 or 0.0))}"
     yield from (cause.message for cause in record.causes[:1])
     yield from [other] * (record.tensors is not None)
 
@@ -153,8 +155,9 @@ def _own(record: DiffRecord) -> str:
     matched = [f"{one.matched}, " if one.matched else "" for one in rows]
     sizes = [f"relative L2 {numbers.number(one.own_l2)}" for one in rows]
     texts = [f"{one.label} ({how}{size})" for one, how, size in zip(rows[:3], matched, sizes, strict=False)]
-    if rows and record.is_same and record.rounded is not None:
-        return f"layer by layer, on the same inputs, rounding is largest in {texts[0]}"
+    if rows and record.is_same:
+        what = "the difference" if record.rounded is None else "rounding"
+        return f"layer by layer, on the same inputs, {what} is largest in {texts[0]}"
     if len(rows) > 1:
         return f"with B's inputs, {len(rows)} layers of A still differ, most of all {', '.join(texts)}"
     return f"with B's inputs, only {texts[0]} still differs" if rows else ""
@@ -278,10 +281,6 @@ def _facts(record: DiffRecord, *, show_all: bool = False) -> tuple[tuple[str, st
     ours = DiffSide(record.run.model, record.run.device, record.run.dtype, record.run.seed, record.mode)
     facts += [("A", _side(ours)), ("B", _side(record.b))]
     facts.append(("weights", _sizes(record)) if record.sizes else ("totals", _totals(record)))
-    if folds := [row for row in record.tensors or () if "folded in," in (row.matched or "")]:
-        n = len({row.matched for row in folds})
-        text = f"B has {counted(n, 'norm')} of A folded into the convolutions before"
-        facts.append(("folded", f"{text}: A is folded the same way, and compared within {FOLDING:g}"))
     if record.matched_by is not None:
         facts.append(("layers by", record.matched_by))
     facts += _worst(record)
@@ -369,6 +368,8 @@ def _totals(record: DiffRecord) -> str:
 
 def _tolerance(record: DiffRecord) -> str:
     what = "L2" if record.figures is None else "difference"
+    if record.tolerance < FOLDING and any("folded in," in (x.matched or "") for x in record.tensors or ()):
+        return f"relative L2 of {FOLDING:g} (of a norm of A that is folded in; else {record.tolerance:g})"
     return f"relative {what} of {record.tolerance:g} ({record.tolerance_reason})"
 
 
