@@ -227,7 +227,8 @@ def _order(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     if evidence.a_out is None or evidence.a_out.shape not in [one.shape for one in evidence.b_outs]:
         return
     a, b = evidence.a_out.cpu(), evidence.b_outs[0].cpu()
-    if a.ndim >= 2 and evidence.is_last and explains(a.sort(1).values, a, (b.sort(1).values,), tolerance):
+    is_other = a.ndim >= 2 and evidence.is_last and apart(a, b) > tolerance  # not by rounding alone
+    if is_other and explains(a.sort(1).values, a, (b.sort(1).values,), tolerance):
         moved = (a - b).abs().transpose(0, 1).flatten(1).amax(1) > tolerance * a.abs().max()
         message = f"B has the classes in a different order: {int(moved.sum())} values have different indices"
         yield Cause("class_order", evidence.name or None, message, "map the labels, or give B the head of A")

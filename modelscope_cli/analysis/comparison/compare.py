@@ -221,8 +221,7 @@ class ModelComparison:
         program = program_of(loaded[1].module)
         if program is not None and modes[1] == "train":
             refuse_given({"--b-mode": "train"}, "needs layers, and B is run as a whole", "")
-        # Each side converts the input
-        plain = replace(loaded[0], device=torch.device("cpu"), dtype=torch.float32)
+        plain = replace(loaded[0], device=torch.device("cpu"), dtype=torch.float32)  # each side converts it
         inputs = open_for(as_b_takes(python_inputs, *loaded, self.progress), plain, self.progress)
         side_a = Side("A", loaded[0], is_training=modes[0] == "train", seed=self.seeds[0])
         side_b = Side("B", loaded[1], is_training=modes[1] == "train", seed=self.seeds[1], program=program)
@@ -360,8 +359,7 @@ def _of_settings(
     """Return the causes, or what explains them: that A has random weights, or which layers one side trains."""
     is_exported = b.model.class_name in ("OnnxNet", "ExportedProgram")
     if is_exported and a.model.weights.resolved == "random" and any(one.kind == "weights" for one in causes):
-        hint = "-c FILE   loads the weights that B was exported with"
-        return (Cause("random_weights", None, "A has random weights", hint),)
+        return (Cause("random_weights", None, "A has random weights", "-c FILE   loads those of B's export"),)
     own = [row for row in rows if (row.own_l2 or 0.0) > FOLDING and re.search("BatchNorm|Drop", row.type)]
     if a.mode == b.mode or not own:
         return causes
