@@ -243,7 +243,7 @@ class DiffRecord(Record):
         labels_changed: how many images have a different highest output in B; None without images or classes.
         changed_predictions: these images. `ties`: in how many images several classes share the highest score of B.
         accuracy: that of both; None unless the folders are the classes and B's order is known.
-        operators: how many operators of two ONNX files were compared; 0 if none were.
+        operators: how many operators of two ONNX files or torch.export programs were compared; 0 if none were.
         sizes: how many innermost layers and parameters A and B have, if their architectures differ and only outputs
             are compared; else empty.
     """

@@ -197,7 +197,9 @@ class ModelComparison:
             causes = tuple(relations(rows, ours, theirs))
         n_operators, difference = compare_operators([Path(side.model.name) for side in (a, b)])
         if difference is not None:
-            causes = (Cause("operator", None, difference, ""), *causes)
+            words = shlex.join(("modelscope", "diff", a.model.name, b.model.name))
+            hint = f"{words} IMAGE   compares what they compute"
+            causes = (Cause("operator", None, difference, hint * (not is_exported)), *causes)
         return DiffRecord(
             run=self._header(a, None, (*a_warnings, *b_warnings)),
             b=b,
