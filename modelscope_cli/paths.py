@@ -44,6 +44,9 @@ def look_for(path: str | os.PathLike[str]) -> str:
         near += [one.name for one in path.parent.glob("*.*") if one.stem == path.name]  # without its suffix
         if near:
             return f"did you mean {quoted(str(path.with_name(name)) for name in near)}"
+        below = (os.path.join(folder, path.name) for folder in sorted(path.parent.glob("*")))
+        if path.suffix and (found := next(filter(os.path.isfile, below), None)):
+            return f"did you mean {shlex.quote(found)}"
     return f"ls {shlex.quote(str(next((one for one in path.parents if one.is_dir()), Path())))}"
 
 

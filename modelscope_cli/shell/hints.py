@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, pairwise, takewhile
+from itertools import islice, pairwise, product, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ def what_was_meant(error: Exception, argv: Sequence[str]) -> tuple[str, str]:
     page = f"modelscope {command} --help" if command else "modelscope --help"
     option = str(getattr(error, "option_name", None) or "")
     if type(error).__name__ == "NoSuchOption":
-        again = _with_option(option, argv) if command else None
+        again = _with_option(option, argv) if command else _command_first(argv)
         counted = "   one batch each, not epochs" if again and option.endswith("epochs") else ""
         is_needed = option == "--input-shape" or not command  # without it there is no input
         hint = _line(again) + counted if again else page if is_needed else _without(option, argv)
@@ -47,10 +47,13 @@ def what_was_meant(error: Exception, argv: Sequence[str]) -> tuple[str, str]:
 
 def refuse_swallowed(argv: Sequence[str]) -> None:
     """Refuse what Typer would take for something else: an option as the value of another, as in `--plot --out DIR`,
-    a value after a flag, a list in several words, and another command."""
+    a value after a flag, a list in several words, another command, and a file whose name looks like an option."""
     options = options_of(argv[0])
     is_value = False
     for at, (word, value) in enumerate(pairwise([*argv[1:], ""]), 2):
+        if not is_value and word.startswith("-") and word not in ("-", *options) and os.path.isfile(word):
+            hint = _line([*argv[: at - 1], f"./{word}", *argv[at:]])
+            raise UsageError(f"'{word}' is a file, but a word that begins with - is read as an option", hint)
         one = None if is_value else options.get(word)
         if word == "--" or (argv[0] == "watch" and not is_value and not word.startswith("-")):
             return  # the rest belongs to the script
@@ -182,6 +185,16 @@ def _line(words: Sequence[str]) -> str:
     return shlex.join(["modelscope", *words])
 
 
+def _command_first(argv: Sequence[str]) -> list[str] | None:
+    """Return a line that begins with an option with the command first; None if it names no command."""
+    at = next((n for n, word in enumerate(argv) if word in COMMANDS), None)
+    if at is None or any(
+        word.startswith("-") and word.partition("=")[0] not in options_of(argv[at]) for word in argv[:at]
+    ):
+        return None
+    return [*argv[at:], *argv[:at]]
+
+
 def _with_option(option: str, argv: Sequence[str]) -> list[str] | None:
     """Return the line with the nearest option; None if none is similar."""
     at = next((n for n, word in enumerate(argv) if word.partition("=")[0] == option), None)
@@ -235,6 +248,8 @@ def filled_in(hint: str, argv: Sequence[str], message: str) -> str:
         message: the error; an option value that it quotes is wrong for another command, too. Without one, what
             comes next: options of the output, and others that mean another thing there, are left out.
     """
+    if line := _with_spaces(argv):
+        return line
     if hint.startswith("did you mean ") and (near := shlex.split(hint)[3]) in argv and os.path.isfile(near):
         return f"ls {shlex.quote(os.path.dirname(near) or '.')}"  # it would be compared with itself
     if argv and argv[0] in COMMANDS and message and (whole := _whole(hint, argv, message)):
@@ -259,6 +274,15 @@ def _settings_of(named: Sequence[str], argv: Sequence[str]) -> set[str]:
     files = [word for word in named if is_weights_file(word) and not is_script(word)]
     is_of_one = "--b-key" in argv and len(files) < 2  # of A, or of B
     return names | {"key", "b_key"} if files and not is_of_one else names
+
+
+def _with_spaces(argv: Sequence[str]) -> str | None:
+    """Return the line with the words that are one file's name together in quotes; None if there are none."""
+    for start, n in product(range(1, len(argv)), (2, 3, 4)):
+        name = " ".join(argv[start : start + n])
+        if not os.path.exists(argv[start]) and os.path.exists(name):
+            return _line([*argv[:start], name, *argv[start + n :]])
+    return None
 
 
 _LONGEST = 400  # characters of a line in a hint: a shell may have put in thousands of files

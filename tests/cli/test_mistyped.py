@@ -46,6 +46,7 @@ def folder(cwd):
      "predict net.py:Net img.jpg   # it is an option of stats, grads, check, diff"),
     ("predict net.py:Net img.jpg --frob check", "predict net.py:Net img.jpg   # see modelscope predict --help"),
     # in another order
+    ("--model resnet18 summary", "summary --model resnet18"),
     # a model in the place of another
     ("predict net.py img.jpg --all", "predict net.py:Net img.jpg --all"),
     ("grads --model net.py img.jpg", "grads --model net.py:Net img.jpg"),
