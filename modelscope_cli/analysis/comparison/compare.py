@@ -20,7 +20,7 @@ from modelscope_cli.analysis.comparison.evidence import alone_different, within_
 from modelscope_cli.analysis.comparison.folding import EXPORT_AGAIN, StoredFold, find_folds
 from modelscope_cli.analysis.comparison.matching import Key
 from modelscope_cli.analysis.comparison.moved import CODES, FAR, by_value
-from modelscope_cli.analysis.comparison.operators import compare_operators
+from modelscope_cli.analysis.comparison.operators import compare_operators, weights_alone
 from modelscope_cli.analysis.comparison.precision import precision_causes
 from modelscope_cli.analysis.comparison.predictions import Predictions
 from modelscope_cli.analysis.comparison.programs import LayersInOrder, program_of
@@ -33,7 +33,6 @@ from modelscope_cli.analysis.comparison.sides import (
     load_both,
     open_weights,
 )
-from modelscope_cli.analysis.comparison.variants import apart
 from modelscope_cli.analysis.subject import by_image, first_of, open_for, tell_of_images
 from modelscope_cli.analysis.weights.weights import select_names
 from modelscope_cli.errors import CannotRunError, refuse_failed_device
@@ -140,19 +139,6 @@ def _layers_of(pairs: Mapping[str, str]) -> dict[str, str]:
     return {name.rpartition(".")[0]: other.rpartition(".")[0] for name, other in pairs.items()}
 
 
-def _weights_alone(
-    a: Mapping[str, Tensor], b: Mapping[str, Tensor]
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Leave out counters of batches and constants of the graph; name changed matrices that B transposed as in A."""
-    ours = {name: one for name, one in a.items() if name in b or not name.endswith("num_batches_tracked")}
-    theirs = {name: one for name, one in b.items() if name in a or (one.ndim and one.dtype != torch.int64)}
-    for name in [x for x, one in ours.items() if x not in b and one.ndim == 2]:
-        gaps = {y: apart(one.T, ours[name]) for y, one in theirs.items() if y not in a and one.ndim == 2}
-        if gaps and 0 < gaps[nearest := min(gaps, key=gaps.__getitem__)] < FAR:
-            theirs[name] = theirs.pop(nearest).T
-    return ours, theirs
-
-
 @dataclass(frozen=True, slots=True)
 class ModelComparison:
     """Two sides, and the settings of their comparison."""
@@ -174,7 +160,7 @@ class ModelComparison:
         )
         tolerance, reason = choose_tolerance(self.tolerance, None)
         if is_exported := b.model.name.lower().endswith(".onnx"):
-            ours, theirs = _weights_alone(ours, theirs)
+            ours, theirs = weights_alone(ours, theirs)
         rows, renamings, causes = diff_tensors(
             ours,
             theirs,

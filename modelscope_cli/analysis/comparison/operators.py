@@ -1,4 +1,4 @@
-"""The operators of two exported models of one format, compared in order."""
+"""The operators of two exported models of one format, compared in order; and the weights among their tensors."""
 
 import json
 import re
@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from modelscope_cli.analysis.comparison.moved import FAR
+from modelscope_cli.analysis.comparison.variants import apart
 from modelscope_cli.checkpoints.entries import TensorEntry
 from modelscope_cli.checkpoints.reading import read_onnx
 from modelscope_cli.checkpoints.tensors import read_values
@@ -188,3 +191,16 @@ def _defaults(target: str) -> dict[str, str]:
     schema = getattr(operator, "_schema", None)
     with_default = [one for one in schema.arguments if one.has_default_value()] if schema else []
     return {one.name: _value(one.default_value, {}) for one in with_default}
+
+
+def weights_alone(
+    a: Mapping[str, Tensor], b: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Leave out counters of batches and constants of the graph; name changed matrices that B transposed as in A."""
+    ours = {name: one for name, one in a.items() if name in b or not name.endswith("num_batches_tracked")}
+    theirs = {name: one for name, one in b.items() if name in a or (one.ndim and one.dtype != torch.int64)}
+    for name in [x for x, one in ours.items() if x not in b and one.ndim == 2]:
+        gaps = {y: apart(one.T, ours[name]) for y, one in theirs.items() if y not in a and one.ndim == 2}
+        if gaps and 0 < gaps[nearest := min(gaps, key=gaps.__getitem__)] < FAR:
+            theirs[name] = theirs.pop(nearest).T
+    return ours, theirs
