@@ -5,6 +5,7 @@ from typing import Any, Unpack
 
 from modelscope_cli.analysis.gradients.request import AUTO, PREDICTED, GradsRequest, LossRequest, check_loss
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
+from modelscope_cli.errors import UsageError
 from modelscope_cli.models.request import Model
 from modelscope_cli.records.grads import ClipInfo, GradsRecord
 from modelscope_cli.records.keywords import MODES, LabelledKeywords, as_tuple, spelled_out
@@ -63,6 +64,9 @@ def grads(
     given = target.tolist() if hasattr(target, "tolist") else target
     classes = [*given] if isinstance(given, list | tuple) else None
     is_auto = classes is None and given == AUTO
+    if not isinstance(loss, str) and not callable(loss):
+        message = f"a loss of type {type(loss).__name__} is neither a name nor a function"
+        raise UsageError(message, "give loss='cross-entropy', or a function of the output")
     aim = parse_aim(PREDICTED if is_auto or classes is not None else given)
     loss_request = LossRequest(
         loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__),
