@@ -47,7 +47,7 @@ RECIPES: dict[str, Additions] = {
             '    "occlusion": ',
             '    "brightness": Method(brightness, PIXELS),\n',
         ),
-        ("analysis/explaining/request.py", '    "occlusion",', '    "brightness",\n'),
+        ("analysis/explaining/request.py", '"occlusion")', '"brightness", '),
     ),
     "kind of output": (
         (
