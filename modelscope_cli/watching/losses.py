@@ -131,7 +131,7 @@ def watched_losses(
     begin: Callable[[Any], object],
     end: Callable[[], object],
     is_pass: Callable[[Any, Any], bool] = lambda loss, inputs: False,
-    is_resting: Callable[[], bool] = lambda: False,
+    rest: Callable[[Any], object] = lambda tensors: None,
 ) -> Iterator[None]:
     """Observe `torch.autograd.backward` (which `Tensor.backward` calls), `grad` and gradient scalers while open.
 
@@ -142,7 +142,7 @@ def watched_losses(
         count_steps: returns the number of steps so far.
         begin, end: called before every backward pass, with its tensors, and after it.
         is_pass: whether derivatives of a loss by some tensors count as a backward pass.
-        is_resting: whether nothing but the loss is seen.
+        rest: called before those that are not followed, with their tensors.
     """
     backward, scale, step = torch.autograd.backward, torch.amp.GradScaler.scale, torch.amp.GradScaler.step
     grad = torch.autograd.grad
@@ -154,8 +154,7 @@ def watched_losses(
         if torch.compiler.is_compiling() or in_backward():
             return backward(tensors, *args, **kwargs)
         if not is_ours():
-            if is_resting():
-                watch.see(tensors)
+            rest(tensors)
             return backward(tensors, *args, **kwargs)
         begin(tensors)
         result = backward(tensors, *args, **kwargs)
@@ -204,7 +203,7 @@ def watched_losses(
             skipped(optimizer)
         return result
 
-    for ours in (is_ours, is_resting, count_steps):
+    for ours in (is_ours, rest, count_steps):
         left_alone_by_compiler(ours)
     for watched in (watched_backward, watched_grad, watched_scale, watched_unscale, watched_step):
         left_alone_by_compiler(watched, with_callees=False)

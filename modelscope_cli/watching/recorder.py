@@ -133,7 +133,7 @@ class Recorder:
                     begin=left_alone_by_compiler(lambda tensors: self.guard(self._prepare_backward, tensors)),
                     end=left_alone_by_compiler(lambda: self.guard(self._finish_backward)),
                     is_pass=lambda loss, inputs: self._has_no_optimizer() and is_by_all_leaves(loss, inputs),
-                    is_resting=lambda: self.guard.is_open and self.stretches.is_open,
+                    rest=lambda tensors: self.stretches.is_open and self.guard(self.losses.see, tensors),
                 )
             )
             stack.enter_context(
