@@ -253,8 +253,9 @@ class Busy:
         if self._over.wait(self._DELAY_S):
             return
         with live_line() as draw:
-            turn = 0
+            is_unicode = (sys.stderr.encoding or "").lower().startswith("utf")
+            frames, turn = _SPINNER if is_unicode else "|/-\\", 0
             while draw is not None and not self._over.wait(_LiveLine._INTERVAL_S):
                 seconds = time.monotonic() - started
-                draw(f"{_SPINNER[turn % len(_SPINNER)]} {self.what}, {seconds:.0f} s")
+                draw(f"{frames[turn % len(frames)]} {self.what}, {seconds:.0f} s")
                 turn += 1

@@ -219,7 +219,7 @@ def test_enlarged_images_are_told_once(
     told = [note for note in notes.notes if "enlarged" in note]
     assert len(told) == (advice is not None)
     if advice is not None:
-        assert f"enlarged {256 / 40:.2g}x" in told[0]
+        assert f"enlarged {256 / 40:.1f}x" in told[0]
         assert advice in told[0]
 
 
@@ -229,7 +229,7 @@ def test_small_images_among_larger_ones_are_told(tmp_path: Path) -> None:
     notes = Notes()
     ms.predict(OfOneSize(224), str(tmp_path), batch=4, progress=notes)
     assert [note for note in notes.notes if "enlarged" in note] == [
-        "enlarged more than 2x: 2 of the first 4 images, one of 20 x 20 pixels 13x"
+        "enlarged more than 2x: 2 of the first 4 images, one of 20 x 20 pixels 12.8x"
     ]
 
 

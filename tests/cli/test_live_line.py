@@ -30,10 +30,13 @@ print("after")
 """
 
 
-def on_a_terminal(code, kind="xterm"):
+def on_a_terminal(code, kind="xterm", encoding="utf-8"):
     here, there = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=there, stderr=there, env=os.environ | {"TERM": kind}
+        [sys.executable, "-c", code],
+        stdout=there,
+        stderr=there,
+        env=os.environ | {"TERM": kind, "PYTHONIOENCODING": encoding},
     ) as process:
         os.close(there)
         raw = b""
@@ -70,6 +73,13 @@ def test_it_is_drawn_and_gone_before_anything_else_is_written():
 def test_a_dumb_terminal_gets_plain_lines():
     code = "from modelscope_cli.shell.console import live_line\nwith live_line() as draw:\n    print(draw)"
     assert on_a_terminal(code, "dumb") == "None\r\n"
+
+
+def test_what_is_awaited_is_shown_in_the_characters_that_the_terminal_has():
+    code = "import time\nfrom modelscope_cli.shell.live import Busy\nbusy = Busy()\nbusy._DELAY_S = 0\n"
+    code += "busy.start('loading')\ntime.sleep(0.5)\nbusy.stop()"
+    assert "| loading, 0 s" in on_a_terminal(code, encoding="latin-1")
+    assert "⠋ loading, 0 s" in on_a_terminal(code)
 
 
 class Clock:

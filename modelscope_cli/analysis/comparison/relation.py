@@ -1,6 +1,5 @@
 """How two state dicts are related: whether they have other heads, and what became of the other weights."""
 
-import itertools
 import math
 import shlex
 from collections import Counter
@@ -31,6 +30,7 @@ _NAMED = "not compared", _CLOSE, _UNRELATED, _ZEROED, _PARTLY
 _FLOATS = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float32)
 _NAMES = ("float16", "bfloat16", "float8 (e4m3)", "float8 (e5m2)", "float32")
 _N_AT_A_GLANCE = 512  # values that tell most weights that are not rounded
+_N_AT_ONCE = 1 << 20  # values that are sorted together
 _FEWEST = 8  # values, of which fewer are equidistant by chance
 _ROUNDED = 2.0**-8  # relative L2 that rounding to bfloat16 stays below
 
@@ -295,28 +295,33 @@ def _grids(a: Tensor, b: Tensor) -> list[str]:
     for part, size in sizes.items() if a.dtype == b.dtype == torch.float32 else ():
         if size < _FEWEST or b.numel() % size:
             continue
-        pairs = zip(*(one.reshape(-1, size).double() for one in (a, b)), strict=True)
-        levels = [*itertools.takewhile(bool, (_levels(x, y) for x, y in pairs))]
-        if len(levels) * size == b.numel() and max(levels) > 1:
+        rows = a.reshape(-1, size), b.reshape(-1, size)
+        if not _levels(*(one[:1, :_N_AT_A_GLANCE] for one in rows)):
+            continue
+        chunks = zip(*(one.split(max(1, _N_AT_ONCE // size)) for one in rows), strict=True)
+        levels = [_levels(x, y) for x, y in chunks]
+        if all(levels) and max(levels) > 1:
             n = next(n for n in (4, 16, 256) if n >= max(levels))
             return [f"at most {n} equidistant values per {part}"]
     return []
 
 
 def _levels(a: Tensor, b: Tensor) -> int:
-    """Return to how many equidistant values, at most 256, `a` is rounded in `b` or clipped; 0 if it is not."""
-    if len(b[:_N_AT_A_GLANCE].unique()) > 256 or len(values := b.unique()) > 256:
-        return 0
-    if len(values) == 1:
-        return int(torch.equal(a, b))
-    span = values[-1] - values[0]
+    """Return to how many equidistant values, at most 256, each row of `a` is rounded or clipped in `b`; 0 if it is
+    not."""
+    a, b = a.double(), b.double()
+    values = b.sort(1).values
+    low, high = values[:, :1], values[:, -1:]
+    span, gaps = high - low, values.diff(dim=1)
+    step = gaps.masked_fill(gaps == 0, math.inf).amin(1, keepdim=True)
+    levels = (a == b).all(1, keepdim=True) & (span == 0)  # the number of each row, 0 where there is none
     for part in range(1, 9):  # the smallest gap may be that of several steps
-        n = round((part * span / values.diff().min()).item())
-        codes = (values - values[0]) / span * n
-        if n < 256 and (codes - codes.round()).abs().max() < 0.01:
-            gap = (a.clamp(values[0], values[-1]) - b).abs().max()
-            return (n + 1) * int(gap <= 0.51 * span / n)
-    return 0
+        n = (part * span / step).round()
+        codes = (b - low) / span * n
+        is_grid = (n < 256) & ((codes - codes.round()).abs().amax(1, keepdim=True) < 0.01)
+        is_nearest = (a.clamp(low, high) - b).abs().amax(1, keepdim=True) <= 0.51 * span / n
+        levels = torch.where((levels == 0) & is_grid & is_nearest, n + 1, levels)
+    return int(levels.amax()) if levels.all() else 0
 
 
 def _is_nearest(a: Tensor, b: Tensor, dtype: torch.dtype) -> bool:

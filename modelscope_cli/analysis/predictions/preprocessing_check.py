@@ -157,11 +157,11 @@ def tell_of_size(subject: Subject) -> None:
     elif factor > _LARGE:
         option = f"if the model was trained on that size, give --size {side}"
         advice = option if _runs_on(subject, side) else "the model does not run at that size"
-        subject.progress.note(f"images of {width} x {height} pixels are enlarged {factor:.2g}x; {advice}")
+        subject.progress.note(f"images of {width} x {height} pixels are enlarged {factor:.1f}x; {advice}")
     elif small := [one for one in found if one[0] > _LARGE]:
         factor, _, (width, height) = max(small)
         words = f"enlarged more than {_LARGE}x: {len(small)} of the first {counted(len(found), 'image')}"
-        subject.progress.note(f"{words}, one of {width} x {height} pixels {factor:.2g}x")
+        subject.progress.note(f"{words}, one of {width} x {height} pixels {factor:.1f}x")
 
 
 def _own_sizes(subject: Subject) -> list[tuple[float, int, tuple[int, int]]]:
