@@ -31,7 +31,7 @@ def fold(sheet: Sheet) -> Folded | None:
     inner = {
         at for at in range(1, n - 1) if keys[at] is not None and keys[at - 1] == keys[at] == keys[at + 1]
     }
-    if sheet.is_catalogue or (n - len(inner) <= most and len(inner) < 2):
+    if n - len(inner) <= most and len(inner) < 2:
         return None
     bad = [place for place, row in enumerate(sheet.rows) if sheet.is_bad(row)]
     ends = frozenset(_extremes(sheet)) if sheet.is_by_layer and not sheet.is_sorted else frozenset()

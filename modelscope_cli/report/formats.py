@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -88,16 +88,19 @@ def _cell(value: Value) -> str:
 
 
 def render_markdown(sheet: Sheet) -> str:
-    """Return the sheet as a Markdown section: title, table, facts."""
+    """Return the sheet as a Markdown section: title, answer, table, other facts."""
     columns = sheet.shown()
-    lines = [f"### {markdown(sheet.title)}", ""]
+    lines = [f"### {markdown(sheet.title)}", "", *_bullets(sheet.facts_of(is_answer=True))]
     lines.append(_row(markdown(column.title) for column in columns))
     lines.append(_row("---:" if column.is_number else ":---" for column in columns))
     cells = zip(*(column.cells(sheet.rows) for column in columns), strict=True)
     lines += [_row(map(markdown, row)) for row in cells]
-    if sheet.facts:
-        lines += ["", *(f"- {markdown(label)}: {markdown(text)}" for label, text in sheet.facts)]
-    return "\n".join(lines) + "\n"
+    lines += ["", *_bullets(sheet.facts_of(is_answer=False))]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _bullets(facts: Sequence[tuple[str, str]]) -> list[str]:
+    return [*(f"- {markdown(label)}: {markdown(text)}" for label, text in facts), *[""] * bool(facts)]
 
 
 _BRIEF_LINES, _BRIEF_FACTS, _BRIEF_WIDTH = 40, 30, 300
@@ -106,7 +109,8 @@ _BRIEF_LINES, _BRIEF_FACTS, _BRIEF_WIDTH = 40, 30, 300
 def render_brief(sheet: Sheet) -> str:
     """Return at most 40 lines for a program that reads text: title, facts (verdict, causes, what to do), and the
     flagged rows; the first rows where none is flagged."""
-    facts = [" ".join(filter(None, [label and f"{label}:", text])) for label, text in sheet.facts]
+    pairs = (*sheet.facts_of(is_answer=True), *sheet.facts_of(is_answer=False))
+    facts = [" ".join(filter(None, [label and f"{label}:", text])) for label, text in pairs]
     lines = [plain(sheet.title), *(plain(line) for line in _few(facts, _BRIEF_FACTS, "facts"))]
     columns = [column for column in sheet.shown() if column.rank <= 1]
     flagged = [row for row in sheet.rows if sheet.is_bad(row)]

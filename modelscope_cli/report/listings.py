@@ -39,10 +39,7 @@ def models_sheet(record: Catalogue) -> Sheet:
     is_timm = n > 0 and record.models[0].name.startswith("timm:")
     library = "timm" if is_timm else f"torchvision {record.versions['torchvision']}"
     return Sheet(
-        title=f"{counted(n, 'model')} of {library}",
-        columns=MODEL_COLUMNS,
-        rows=record.models,
-        is_catalogue=True,
+        title=f"{counted(n, 'model')} of {library}", columns=MODEL_COLUMNS, rows=record.models, most_rows=n
     )
 
 
@@ -80,7 +77,7 @@ def rules_sheet(record: RuleList) -> Sheet:
         title=f"{len(record.rules)} rules; watch and train judge MS7xx, check all others",
         columns=RULE_COLUMNS,
         rows=record.rules,
-        is_catalogue=True,
+        most_rows=len(record.rules),
         facts=(
             ("threshold", "check --set CODE=threshold changes one; budgets have no default"),
             ("one rule", "modelscope help MS202 explains it"),

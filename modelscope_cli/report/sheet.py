@@ -164,12 +164,13 @@ class Sheet:
     # Neighbouring rows with the same key are one line in a terminal, but for the first and the last; None: never
     alike: Callable[[Any], Hashable] = lambda row: None
     is_tree: bool = False  # the text of the first column depends on the row before
-    is_catalogue: bool = False  # all rows matter equally, so a terminal shows all of them
     is_sorted: bool = False  # the rows are in a requested order
     most_rows: int = MOST_ROWS  # that a terminal shows; of more, it folds some
     size: Callable[[Any], float] = lambda row: 0.0  # the rows with the largest are not folded
     # Labels of the facts that explain a column or a term; a page folds them, a terminal has them with -v
     definitions: tuple[str, ...] = ()
+    # Labels of the facts that are the answer: the last lines on a screen, the first of a text
+    answer: tuple[str, ...] = ("accuracy", "fit", "answer", "verdict")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", plain(self.title))
@@ -180,6 +181,9 @@ class Sheet:
 
     def without_definitions(self) -> "Sheet":
         return replace(self, facts=tuple(one for one in self.facts if one[0] not in self.definitions))
+
+    def facts_of(self, *, is_answer: bool) -> tuple[tuple[str, str], ...]:
+        return tuple(one for one in self.facts if (one[0] in self.answer) is is_answer)
 
     def without_empty_columns(self) -> "Sheet":
         first, *others = self.columns

@@ -47,22 +47,26 @@ def render_table(sheet: Sheet, width: int | None, folded: Folded | None = None) 
     """Return a table for Rich.
 
     Args:
-        width: in characters; None for no limit.
+        width: of a screen, which shows the end first: the answer is the last line. None for a text, which is read
+            from its beginning: all columns, and the answer under the title.
         folded: the visible rows; None for all.
     """
     whole = folded or Folded(tuple(range(len(sheet.rows))), {}, frozenset(), 0)
     columns, dropped = _fit(_write(sheet, whole), width, can_cut=sheet.is_by_layer and not sheet.is_tree)
-    parts: list[RenderableType] = [Text(sheet.title, style="bold")]
-    if sheet.rows:
-        parts += [Text(), *_rows(sheet, whole, columns)]
-    if sheet.facts:
-        parts += [Text(), _facts(sheet.facts)]
     notes = [_hidden(sheet, folded, width)] if folded is not None else []
     if dropped:
         keys = ", ".join(one.column.key for one in dropped)
         notes.append(f"hidden at this width: {keys} (--columns)")
-    if notes:
-        parts += [Text(), *(Text(note, "dim") for note in notes)]
+    answer, others = sheet.facts_of(is_answer=True), sheet.facts_of(is_answer=False)
+    above, below = (answer, others) if width is None else ((), (*others, *answer))
+    parts: list[RenderableType] = [Text(sheet.title, style="bold")]
+    for block in (
+        [_facts(above)] * bool(above),
+        list(_rows(sheet, whole, columns)) if sheet.rows else [],
+        [Text(note, "dim") for note in notes],
+        [_facts(below)] * bool(below),
+    ):
+        parts += [Text(), *block] if block else []
     return Group(*parts)
 
 
@@ -99,12 +103,7 @@ def _rows(sheet: Sheet, folded: Folded, columns: Sequence[_Written]) -> Iterator
 
 def _frame(columns: Sequence[_Written], has_header: bool) -> Table:
     table = Table(
-        box=None,
-        padding=(0, _GAP, 0, 0),
-        pad_edge=False,
-        header_style="bold",
-        title_justify="left",
-        show_header=has_header,
+        box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold", show_header=has_header
     )
     for one in columns:
         column = one.column

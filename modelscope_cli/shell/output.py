@@ -132,6 +132,8 @@ def emit(
     Args:
         verdict: facts of the sheet that also belong into a log, such as `watch train.py > train.log`.
     """
+    from modelscope_cli.report.ci import last_line
+
     if _console.settings.is_silent:
         return
     _console.settings.on_failure = None
@@ -157,7 +159,7 @@ def emit(
         write_text(where.file, render(where.formats[format]))
         _console.note(f"wrote {where.file}")
         if review is not None:
-            _console.note(_verdict(review()))
+            _console.note(last_line(review()))
         return
     if format == "table" and _console.stdout().isatty():
         from modelscope_cli.report.fold import fold
@@ -169,7 +171,7 @@ def emit(
     elif format == "table" and where.format == "auto":
         _console.write(to_text(sheet, _LOG_WIDTH))
         if review is not None and not verdict:  # else it is among the facts
-            _console.write(_verdict(review()) + "\n")
+            _console.write(last_line(review()) + "\n")
     else:
         _console.write(render(where.formats[format]))
         if verdict and where.format == "auto" and not _is_one_stream():
@@ -203,12 +205,6 @@ def emit_failure(where: Destination, error: ModelscopeError) -> None:
 
     text = format.render(failed(_console.settings.argv, error))
     _console.write(text) if where.file is None else write_text(where.file, text)
-
-
-def _verdict(review: "Review") -> str:
-    from modelscope_cli.report.ci import last_line
-
-    return last_line(review)
 
 
 def _append_summary(text: str) -> None:

@@ -130,8 +130,8 @@ def test_a_summary_of_the_step_is_appended(run, cwd, monkeypatch):
     told = page.read_text()
     assert told.startswith("what was there\n### ")
     assert "| MS202 | warning | dead-channels | relu | 14 of 16 channels are always zero |" in told
-    assert "eval mode: passed with 3 warnings (only errors fail the check)" in told
-    assert "eval mode: passed: nothing found" in told
+    assert "verdict: passed with 3 warnings (only errors fail the check)" in told
+    assert "verdict: passed: nothing found" in told
     (cwd / "cut.pth").write_bytes(b"PK")
     run("check {TINY} -c cut.pth", expect=4)
     run("summary no.py:Net", expect=4)

@@ -52,6 +52,7 @@ def test_the_heading_and_the_footer_count_the_same(explained):
     assert f"{method} not fully tested on 1 image, passed on 1" in view_of(record).answer(record)
     facts = dict(explain_sheet(record).facts)
     assert facts["receipt"].startswith("3 of 4 tests passed; ")
+    assert max(map(len, facts)) < 25  # a label of all methods would leave no room for what is said of them
 
 
 @pytest.mark.parametrize("grade", ["passed", "weak", "not tested"])

@@ -59,8 +59,8 @@ def test_a_sorted_table_shows_its_head():
     assert fold(sheet).kept[: MOST_ROWS - 5] == tuple(range(MOST_ROWS - 5))
 
 
-def test_a_catalogue_is_never_folded():
-    assert fold(sheet_of((Row(f"l{n}") for n in range(200)), is_catalogue=True)) is None
+def test_a_table_of_as_many_rows_as_are_shown_is_not_folded():
+    assert fold(sheet_of((Row(f"l{n}") for n in range(200)), most_rows=200)) is None
 
 
 @pytest.mark.parametrize("seed", range(20))

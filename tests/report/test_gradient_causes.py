@@ -47,7 +47,7 @@ def test_a_layer_of_zeros_is_the_answer_where_it_keeps_all_gradients_from_the_ot
     nn.init.zeros_(model.get_submodule(layer).weight)
     nn.init.ones_(model.second.bias)
     facts = facts_of(model, 0)
-    assert facts["result"].startswith(f"the weights of {layer} are zero, so no gradient reaches")
+    assert facts["answer"].startswith(f"the weights of {layer} are zero, so no gradient reaches")
     assert "zero" not in facts
 
 
@@ -55,7 +55,7 @@ def test_a_branch_of_zeros_beside_others_is_not_taken_for_the_end():
     model = Net(lambda x: x.relu() + model.beside(model.inner(x).relu()))
     model.inner, model.beside = nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 1)
     nn.init.zeros_(model.beside.weight)
-    assert facts_of(model, 0)["result"] == "of 9 parameter gradients, 2 zero"
+    assert facts_of(model, 0)["answer"] == "of 9 parameter gradients, 2 zero"
 
 
 @pytest.mark.parametrize("depth", [8, 12])
@@ -71,12 +71,12 @@ def test_of_a_net_that_explodes_the_first_sentence_says_so(depth):
     facts = dict(view_of(record).sheet(record).facts)
     predicted = record.loss.classes[0]
     other = int(not predicted)
-    assert facts["result"].endswith(
+    assert facts["answer"].endswith(
         f"is zero or not finite, as the output explodes; --target {other} has one"
     )
     seen = ms.grads(model, torch.randn(1, 3, 8, 8), target=other)
     assert (
-        "exploding" in (result := dict(view_of(seen).sheet(seen).facts)["result"]) or "times that" in result
+        "exploding" in (result := dict(view_of(seen).sheet(seen).facts)["answer"]) or "times that" in result
     )
     assert record.run.warnings[0].message.startswith("the output explodes")
     assert view_of(record).headline(record).startswith("the output explodes")

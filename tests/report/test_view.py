@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.report.formats import render_brief, render_markdown, to_text
 from modelscope_cli.report.sheet import Column, Layout, Sheet, figure, find_column
 
 ROWS = (("layer10", 1.0), ("layer2", None), ("layer1", math.nan), ("Alpha", 30), ("beta", -4.5))
@@ -37,6 +38,15 @@ def test_the_first_rows_after_sorting_and_how_many_there_are():
     assert [row[0] for row in sheet.rows] == ["Alpha", "beta"]
     assert sheet.facts == (("shown", "2 of 5 rows"),)
     assert Layout(top=9).arrange(SHEET).facts == ()
+
+
+def test_the_answer_is_last_on_a_screen_and_under_the_title_of_a_text():
+    rows = tuple((f"layer{n}", float(n)) for n in range(200))
+    sheet = replace(SHEET, rows=rows, facts=(("answer", "same"), ("A", "a.pt")))
+    assert to_text(sheet, 80).splitlines()[-1] == "answer  same"
+    assert to_text(sheet).splitlines()[:3] == ["t", "", "answer  same"]
+    assert render_markdown(sheet).splitlines()[2] == "- answer: same"
+    assert render_brief(sheet).splitlines()[1] == "answer: same"
 
 
 def test_sorted_by_a_column_that_is_not_shown():

@@ -106,7 +106,7 @@ def _facts(record: AblateRecord) -> tuple[tuple[str, str], ...]:
         if record.baseline.accuracy.low * record.classes <= 1:
             words += f"; not above chance for {record.classes} classes, so a drop says little"
         facts.append(("whole model", f"accuracy {words}"))
-    facts += [("changed", answer(record)), ("columns", _column_words(record))]
+    facts += [("answer", answer(record)), ("columns", _column_words(record))]
     facts += hook_facts(record.hooks)
     facts += not_called_facts(record.not_called)
     return tuple(facts)

@@ -49,10 +49,10 @@ _OF_IMAGES = tuple(
 def check_sheet(record: CheckRecord) -> Sheet:
     """Return the findings, errors first, with a hint for every rule that fired."""
     return Sheet(
-        title=f"{_subject(record)}: {_result(record)}",
+        title=_subject(record),
         columns=COLUMNS if record.dataset is None else _OF_IMAGES,
         rows=record.findings,
-        facts=_facts(record),
+        facts=(*_facts(record), ("verdict", _result(record))),
         is_dim=lambda row: row.known,
         is_bad=lambda row: not row.known,
     )
@@ -89,8 +89,7 @@ def _whole(record: CheckRecord) -> str:
 
 
 def sentence(record: CheckRecord) -> str:
-    """Return the outcome: `passed with 7 warnings (only errors fail the check); 2 of 7 rules were not judged: MS301
-    MS302`."""
+    """Return the outcome with its codes: `passed: nothing found; 2 of 7 rules were not judged: MS301 MS302`."""
     return _result(record) + ": " * bool(record.unjudged) + " ".join(rule.code for rule in record.unjudged)
 
 

@@ -313,7 +313,7 @@ def _first_facts(record: DiffRecord) -> list[tuple[str, str]]:
     """Return the answer, who is right, and the causes: what the answer does not say of them."""
     last = {one.hint: n for n, one in enumerate(record.causes)}  # with which each hint is given, once
     first = answer(record) if record.figures is None else ""
-    facts = [("answer", first)] * bool(first) + _accuracy(record)
+    facts = _accuracy(record) + [("answer", first)] * bool(first)
     for n, one in enumerate(record.causes):
         parts = (one.message * (one.message not in first), one.hint * (last[one.hint] == n))
         facts += [(one.kind.replace("_", " "), ": ".join(filter(None, parts)))] * any(parts)

@@ -34,7 +34,7 @@ MEANINGS = {
     "receipt": "the tests of a map: repeatability, dependence on the image and on the head, covering",
     "covering": "correlation of the evidence in random halves of the image with the model's score for them; it "
     "must exceed the number in brackets, the 95th percentile for shifted copies of the map, by a standard error",
-    "where": "the smallest box with half of the positive evidence, and its share of the image",
+    "where": "the smallest box with half of the positive evidence, its share of the image; scattered: over a third",
     "agreement": "mean rank correlation with the other maps",
     "repeatability": "similarity of the map to that of a second run",
     "other image": "similarity of the map to that of the image with its right half covered",
@@ -118,12 +118,11 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
         answers.setdefault(_answers(row.receipt), []).append(row.method)
     if any(_answered(row) == PASSED for row in record.rows):
         facts += [("passed", "covering what a map marks lowers the score more than covering shifted copies")]
-    is_shared = len(answers) == 1 < len(record.rows)
-    facts += [
-        ("all maps" if is_shared else ", ".join(methods), words)
-        for words, methods in answers.items()
-        if words
-    ]
+    for words, methods in answers.items():
+        label, _, why = words.partition(": ")
+        whose = "all maps" if len(answers) == 1 < len(record.rows) else ", ".join(methods)
+        facts += [(label, f"{whose}: {why}")] * bool(words)
+    facts += [("where", MEANINGS["where"])] * any(row.where for row in record.rows)
     compared = [row for row in record.rows if row.agreement is not None]
     apart = [row.method for row in compared if (row.agreement or 0.0) < LEAST_AGREEMENT]
     which = f"maps that disagree with the others: {', '.join(apart)}"
@@ -137,7 +136,7 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
         tests = [one for row in record.rows for one in row.receipt.tests]
         n = sum(one.passed + one.weak + one.failed + one.not_made for one in tests)
         receipt = f"{sum(one.passed for one in tests)} of {n} tests passed; {record.passes:,} passes"
-        meanings = "; ".join(map(": ".join, MEANINGS.items()))
+        meanings = "; ".join(": ".join(one) for one in MEANINGS.items() if one[0] != "where")
         facts += [("receipt", receipt), ("columns", meanings), ("order", RULE)]
     facts += hook_facts(record.hooks)
     facts += [("maps", record.tensors)] if record.tensors is not None else []

@@ -91,7 +91,7 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
     loss, totals = record.loss, record.totals
     target = "" if loss.target in ("none", loss.name) else f", target {loss.target}"
     facts = [
-        ("result", _result(record)),
+        ("answer", _result(record)),
         ("loss", f"{numbers.number(loss.value) or loss.value} ({loss.name}{target})"),
         ("gradient", _norms(record)),
     ]

@@ -28,10 +28,10 @@ def lrfind_sheet(record: LrfindRecord) -> Sheet:
     """Return the suggestions; the facts below are about the sweep."""
     rates = [(name, getattr(record.suggestion, name)) for name in WAYS]
     return Sheet(
-        title=answer(record),
+        title=f"{record.run.model.described} on {record.data}, {record.optimizer}, {record.run.device}",
         columns=COLUMNS,
         rows=tuple((name, lr, loss_at(record, lr)) for name, lr in rates if lr is not None),
-        facts=tuple(_facts(record)),
+        facts=(*_facts(record), ("answer", answer(record))),
     )
 
 
@@ -78,9 +78,8 @@ def loss_at(record: LrfindRecord, lr: float | None) -> float | None:
 
 
 def _facts(record: LrfindRecord) -> list[tuple[str, str]]:
-    model = f"{record.run.model.described} on {record.data}, {record.optimizer}, {record.run.device}"
     swept = f"{record.lr[0]:.3g} to {record.lr[-1]:.3g} in {len(record.lr)} steps"
-    facts = [("model", model), ("swept", swept), ("stopped", record.stopped)]
+    facts = [("swept", swept), ("stopped", record.stopped)]
     losses = [value for value in record.smoothed if value is not None]
     if losses:
         lowest = f"{numbers.number(losses[0])}, lowest {numbers.number(min(losses))}"

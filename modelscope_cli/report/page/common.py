@@ -71,8 +71,8 @@ def finding(
 
 
 def notes(sheet: Sheet) -> Html:
-    """Return the facts of a table, definitions folded."""
-    pairs = [(label, words) for label, words in sheet.facts if label not in sheet.definitions]
+    """Return the facts of a table without the answer, which heads the page; definitions folded."""
+    pairs = [one for one in sheet.facts_of(is_answer=False) if one[0] not in sheet.definitions]
     defined = [(label, words) for label, words in sheet.facts if label in sheet.definitions]
     return joined([facts(pairs), folded("What the columns mean", defined)])
 

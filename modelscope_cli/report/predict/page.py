@@ -28,8 +28,6 @@ def sections(record: PredictRecord | DoctorRecord, embedded: EmbeddedImages) -> 
     """Return the table; with ground truth the confusion matrix, the figures and every table."""
     if isinstance(record, DoctorRecord) or record.truth is None:
         sheet = predict_sheet(record)
-        facts = tuple(one for one in sheet.facts if one[0] != "verdict")  # the answer above
-        sheet = replace(sheet, facts=facts)
         return [table_section(sheet, anchors(sheet))]
     truth = record.truth
     sheets = {name: predict_sheet(record, name) for name in _TITLES if name in tables_of(truth)}

@@ -30,6 +30,7 @@ from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure, pe
 MEASURES = "measures"
 # Above this score of a wrong class the label may be the error, if the model is right about most other images.
 _SURE, _MOSTLY = 0.999, 0.8
+_LONG = 8  # images, whose table is about as long as a screen
 _FEW = 16  # numbers of an image that a terminal shows
 Facts = tuple[tuple[str, str], ...]
 
@@ -371,6 +372,8 @@ def _facts(record: PredictRecord) -> list[tuple[str, str]]:
             facts.append(("scores", "the same for all boxes shown, so their order is arbitrary"))
         if without:
             facts.append(("no box", f"in {without} of {len(record.predictions)} images"))
+    if record.truth is None and len(record.predictions) > _LONG:
+        facts.append(("answer", answer(record)))
     return [*facts, *hook_facts(record.hooks)]
 
 

@@ -35,12 +35,15 @@ LAYER_COLUMNS = (
 def train_sheet(record: TrainRecord) -> Sheet:
     """Return the layers in execution order."""
     bad = {finding.layer for finding in record.findings}
+    training = record.training
+    stops = [("stopped", f"step {event.step}: {event.message}") for event in training.events]
+    verdict = story(training.findings, training.verdict, training.reason)
     return Sheet(
         title=_title(record),
         columns=LAYER_COLUMNS,
-        rows=record.training.layers,
-        facts=tuple(_facts(record.training)),
-        definitions=("dead",),
+        rows=training.layers,
+        facts=(*course_facts(training), *stops, *verdict),
+        answer=tuple(label for label, _ in verdict),
         is_by_layer=True,
         is_bad=lambda row: label_of(row) in bad,
     )
@@ -88,9 +91,3 @@ def settings_of(training: Training) -> str:
     rate = f"lr {settings['lr']:g} {settings['schedule']}"
     batches = f"{counted(training.steps, 'step')} of {counted(settings['batch'], 'image')}"
     return f"{batches}, {settings['optimizer']}, {rate}"
-
-
-def _facts(training: Training) -> list[tuple[str, str]]:
-    stops = [("stopped", f"step {event.step}: {event.message}") for event in training.events]
-    verdict = story(training.findings, training.verdict, training.reason)
-    return [*course_facts(training), *stops, *verdict]

@@ -40,11 +40,13 @@ def watch_sheet(record: WatchRecord) -> Sheet:
     n_left = len(record.layers) - len(rows)
     left_out = [("left out", f"{counted(n_left, 'Identity layer')} (--json has all)")] if n_left else []
     title = f"{record.run.model.class_name}, {counted(record.steps, 'step')}, {record.run.device}"
+    verdict = verdict_facts(record)
     return Sheet(
         title=f"{record.run.model.name} ({title})" if record.layers else record.run.model.name,
         columns=_columns(label, findings, record.layers),
         rows=rows,
-        facts=(*left_out, *run_facts(record), *verdict_facts(record)),
+        facts=(*left_out, *run_facts(record), *verdict),
+        answer=tuple(label for label, _ in verdict),
         is_bad=lambda row: bool(findings.get(label(row))),
         is_by_layer=True,
         alike=lambda row: (
