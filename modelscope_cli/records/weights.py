@@ -112,8 +112,14 @@ class Safety:
         return tuple(suspect for suspect in self.unknown if suspect.is_call)
 
     @property
+    def is_script(self) -> bool:
+        return any(suspect.name == "TorchScript" for suspect in self.unknown)
+
+    @property
     def objects(self) -> tuple[Suspect, ...]:
-        return tuple(suspect for suspect in self.unknown if not suspect.is_call)
+        """The unknown names that are not called, without the layers of a TorchScript program."""
+        own = ("TorchScript", "__torch__.") if self.is_script else ()
+        return tuple(one for one in self.unknown if not (one.is_call or one.name.startswith(own)))
 
     def allowing(self, patterns: Iterable[str]) -> "Safety":
         """Return a copy without the unknown names that match a pattern; dangerous ones stay."""
@@ -255,16 +261,18 @@ def warnings_of(safety: Safety) -> tuple[Notice, ...]:
     for loader in dict.fromkeys(one.loader for one in safety.unknown):
         calls = [one.call or one.name for one in safety.calls if one.loader == loader]
         names = [one.name for one in safety.objects if one.loader == loader]
-        if "TorchScript" in names:  # whose classes are those of the layers
-            names = [name for name in names if not name.startswith("__torch__.")]
         if calls:
             text = f"unknown calls: {loader} would run {some(calls, _N_NAMED)}"
             notices.append(Notice("foreign_call", text))
         if names:
             text = f"unknown classes, no calls: {loader} would import {some(names, _N_NAMED)}"
             notices.append(Notice("foreign_code", text))
-    if safety.unread:
-        places = some(safety.unread, _N_ERRORS)
+    if safety.is_script:
+        text = "a TorchScript program: torch.jit.load would run its code, which was not looked at"
+        notices.append(Notice("foreign_code", text))
+    own = (".debug_pkl", "constants.pkl") if safety.is_script else ()
+    if unread := [one for one in safety.unread if not one.endswith(own)]:
+        places = some(unread, _N_ERRORS)
         notices.append(Notice("more_pickles", f"it contains more pickles than torch.load reads: {places}"))
     if safety.errors and safety.rank != NOT_A_CHECKPOINT:  # which the error says
         errors = some(safety.errors, _N_ERRORS)

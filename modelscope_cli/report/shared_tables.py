@@ -54,8 +54,9 @@ def _found(safety: Safety) -> str:
     runs = [one.call or one.name for one in (*safety.dangerous, *safety.calls)]
     imports = [one.name for one in safety.objects]
     errors = some(safety.errors, 1).removeprefix(f"{NOT_A_CHECKPOINT}: ") if safety.errors else ""
-    texts = (f"runs {some(runs, 3)}" * bool(runs), f"imports {some(imports, 3)}" * bool(imports), errors)
-    return "; ".join(filter(None, texts))
+    texts = (f"runs {some(runs, 3)}" * bool(runs), f"imports {some(imports, 3)}" * bool(imports))
+    code = "a TorchScript program, whose code was not looked at" * safety.is_script
+    return "; ".join(filter(None, (*texts, code, errors)))
 
 
 def _unasked(safety: Safety) -> str:

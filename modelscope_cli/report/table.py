@@ -134,7 +134,7 @@ def _hidden(sheet: Sheet, folded: Folded, width: int | None) -> str:
         else "--all shows them, record.to_rows() has them"
     )
     kept = "; the extremes of every column are shown" if folded.extremes else ""
-    return f"{n - len(folded.kept):,} of {counted(n, 'row')} hidden{others}{kept}  ({how})"
+    return f"{n - len(folded.kept):,} of {counted(n, 'row')} hidden{others}{kept} ({how})"
 
 
 def _fit(

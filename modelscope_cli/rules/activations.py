@@ -357,10 +357,10 @@ def _no_statistics_to_judge(evidence: Evidence, threshold: float) -> str | None:
     assert evidence.forward is not None
     if not evidence.forward.is_finite:
         return "forward values are not finite"
-    if not evidence.forward.norms:
-        unused = "no torch.nn batch norm uses running statistics here"
-        return unused if _may_have_batch_norm(evidence) else NO_NORM
-    return unused_statistics(evidence)
+    if (why := unused_statistics(evidence)) or evidence.forward.norms:
+        return why
+    unused = "no torch.nn batch norm uses running statistics here"
+    return unused if _may_have_batch_norm(evidence) else NO_NORM
 
 
 def foreign_statistics(evidence: Evidence) -> str | None:

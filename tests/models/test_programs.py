@@ -92,7 +92,11 @@ def test_the_file_of_a_script_is_named_and_not_run(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.jit.save(scripted(), path)
-    assert ms.weights(path).format.startswith("TorchScript")
+    record = ms.weights(path)
+    assert record.format.startswith("TorchScript")
+    assert [one.message for one in record.warnings] == [
+        "a TorchScript program: torch.jit.load would run its code, which was not looked at"
+    ]
     with pytest.raises(CannotRunError, match="a program of TorchScript") as caught:
         ms.summary(str(path))
     assert "the Python module that it was made from" in (caught.value.hint or "")
