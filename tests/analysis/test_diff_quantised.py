@@ -9,7 +9,7 @@ from PIL import Image
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.report.diff.table import answer
 
 faults = pytest.importorskip("onnx_faults")
@@ -145,6 +145,36 @@ def test_codes_of_a_quantised_file_are_not_the_outputs_of_layers(has_norm, is_sp
     )
     assert all(row.b_dtype in (None, "float32") for row in record.layers)
     assert ("still differ" in answer(record), record.is_same) == (is_spoilt, not is_spoilt)
+
+
+@pytest.mark.parametrize("is_spoilt", [False, True])
+def test_of_an_export_of_integer_operators_only_the_output_is_said_to_be_compared(is_spoilt, tmp_path):
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    torch.manual_seed(0)
+    model, name = Small(True).eval(), tmp_path / "net.onnx"
+    faults.export(model, X, name, dynamo=False, input_names=["x"])
+    batches = iter([{"x": X.numpy()}])
+    reader = type(
+        "Reader", (quantization.CalibrationDataReader,), {"get_next": lambda _: next(batches, None)}
+    )
+    made = {"quant_format": quantization.QuantFormat.QOperator}
+    quantization.quantize_static(name, tmp_path / "q.onnx", reader(), **made)
+    if is_spoilt:
+        nn.init.normal_(model.head.weight)
+    record = ms.diff(model, tmp_path / "q.onnx", X)
+    text, n_layers = answer(record), len(record.layers) - 1
+    start = (
+        "B is quantised: only the output was compared, within a relative L2 of 0.1; the largest difference is"
+    )
+    untested = f"B is quantised: its integer weights and {n_layers} layers were not compared"
+    assert text.startswith(f"Different: {untested}; first" if is_spoilt else start)
+    assert [(one.kind, one.message) for one in record.causes] == [("quantised", untested)]
+    torch.save(model.state_dict(), tmp_path / "net.pt")
+    with pytest.raises(CannotRunError, match="no tensor in common") as caught:
+        ms.diff(tmp_path / "net.pt", tmp_path / "q.onnx")
+    assert f"modelscope diff NET {tmp_path / 'q.onnx'} -c {tmp_path / 'net.pt'} IMAGE" in caught.value.hint
+    quantization.quantize_dynamic(name, tmp_path / "q.onnx")
+    assert "B is quantised: 3 tensors of integers" in str(ms.diff(tmp_path / "net.pt", tmp_path / "q.onnx"))
 
 
 def test_an_export_is_compared_in_the_size_asked_for_and_random_weights_of_a_are_told(tmp_path):

@@ -156,6 +156,17 @@ def test_a_bias_that_is_missing_is_zero(tmp_path):
     assert diff(net.state_dict(), other, tmp_path).is_same
 
 
+def test_a_convolution_is_not_folded_along_an_axis_that_its_bias_does_not_fit():
+    a = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.Conv2d(8, 16, 1))
+    b = nn.Sequential(a[0], nn.Identity(), nn.Conv2d(8, 16, 1))
+    statuses = {row.name: row.status for row in ms.diff(a.state_dict(), b.state_dict()).tensors}
+    assert (statuses["0.weight"], statuses["1.weight"], statuses["2.weight"]) == (
+        "same",
+        "removed",
+        "changed",
+    )
+
+
 def test_other_networks_are_not_taken_for_folded(tmp_path):
     net, pairs, _ = network(3)
     other, *_ = network(4)

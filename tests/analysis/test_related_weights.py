@@ -380,7 +380,7 @@ ASIDE = {  # of a change that no weight shows: what is told first
     ),
     "quantised": (
         lambda b: (b.pop("3.weight"), b.pop("3.bias"), b.update({"3.zero_point": torch.tensor(0)})),
-        "quantised in B (_packed_params), and not compared: 3; all 2 other weights",
+        "quantised in B (_packed_params), and not compared: 3; both other weights",
     ),
 }  # fmt: skip
 
@@ -414,7 +414,7 @@ def test_weights_rounded_to_few_equidistant_values_are_not_called_fine_tuned(ste
     a = {f"{name}.weight": torch.randn(16, 64, generator=made) for name in "uv"}
     size = {"tensor": 16 * 64, "row": 64}.get(part, 32)
     b = {name: on_grid(one, steps, size, is_affine=is_affine) for name, one in a.items()}
-    text = f"all 2 weights are the same, rounded to at most {said} equidistant values per {part} in"
+    text = f"both weights are the same, rounded to at most {said} equidistant values per {part} in"
     assert (causes(a, b)["weights"], causes(b, a)["weights"]) == (f"{text} B", f"{text} A")
     moved = {name: one + 0.05 * torch.randn(16, 64, generator=made) for name, one in a.items()}
     for other in (moved, {name: on_grid(one, steps, size) for name, one in moved.items()}):

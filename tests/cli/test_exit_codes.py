@@ -50,6 +50,7 @@ TABLE = [
     ("check", "broken.py:Net", 4, "raised SyntaxError", "hint: python "),
     # two sides
     ("diff", "resnet18", 2, "nothing to compare 'resnet18' with", "--b-dtype bfloat16"),
+    ("diff", "resnet18 nosuch.png", 4, "'nosuch.png' does not exist", "ls ."),
     ("diff", "resnet18 vit_b_16 -w none", 4, "no tensor in common", "compares their outputs"),
     ("diff", "{a} {b} {dot}", 4, "'{a}' does not hold the weights of a", "--checkpoint {a}"),
     ("diff", "{a} {b} --b-dtype bfloat16", 2, "'--b-dtype bfloat16'", "--model NAME"),

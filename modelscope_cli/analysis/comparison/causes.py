@@ -319,10 +319,9 @@ def _weights(a: Side, stored: Stored, evidence: Divergence, matching: Matching) 
     if len(evidence.modules) != 1:
         return
     name, module = evidence.modules[0]
-    hint = EXPORT_AGAIN
     for own, tensor in itertools.chain(module.named_parameters(), module.named_buffers()):
         other = _counterpart(f"{name}.{own}", tensor, stored)
-        cause = None if other is None else differing(name, f"{name}.{own}", tensor, other, hint)
+        cause = None if other is None else differing(name, f"{name}.{own}", tensor, other)
         if cause is not None and cause.kind == "cast":
             n = sum(one.kind == "cast" for one in _stored_weights(a, stored, matching)) - 1
             also = f", as {'is' if n == 1 else 'are'} {counted(n, 'other tensor')}" * (n > 0)
@@ -330,7 +329,6 @@ def _weights(a: Side, stored: Stored, evidence: Divergence, matching: Matching) 
             return
         if cause is not None:
             yield cause
-            hint = ""  # once
 
 
 def _stored_weights(a: Side, stored: Stored, matching: Matching) -> Iterator[Cause]:

@@ -52,7 +52,7 @@ from modelscope_cli.records.diff import (
     first_divergence,
 )
 from modelscope_cli.records.keywords import as_tuple
-from modelscope_cli.records.naming import dtype_name, layer_of, some
+from modelscope_cli.records.naming import counted, dtype_name, layer_of, some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Arguments, InputInfo, Invocation, Notice, Run
 
@@ -171,14 +171,17 @@ class ModelComparison:
         if not any(row.status not in ("added", "removed") for row in rows):
             names = f"'{a.model.name}' and '{b.model.name}'"
             message = f"{names} have no tensor in common, by name or by value: there is nothing to compare"
-            nets = "..."
-            if a.model.source == b.model.source == "file":
-                nets = shlex.join(("NET_A", "NET_B", "-c", a.model.name, "--b-checkpoint", b.model.name))
+            sides = ["NET_A", "NET_B", "-c", a.model.name, "--b-checkpoint", b.model.name]
+            sides = ["NET", b.model.name, "-c", a.model.name] if is_exported else sides
+            nets = shlex.join(sides) if a.model.source == b.model.source == "file" else "..."
             raise CannotRunError(message, f"modelscope diff {nets} IMAGE   compares their outputs")
         every = {name for row in rows for name in (row.name, row.b_name) if name}
         kept = select_names(every, as_tuple(layer))
         left_out = select_names(every, as_tuple(exclude)) if exclude else set()
         rows = tuple(row for row in rows if {row.name, row.b_name} & kept and row.name not in left_out)
+        if codes := [name for name, one in theirs.items() if is_exported and one.dtype in CODES]:
+            what = f"B is quantised: {counted(len(codes), 'tensor')} of integers in it were not compared"
+            causes = (Cause("quantised", None, what, "with images, diff compares their outputs"), *causes)
         if not causes and any(row.status not in ("same", "renamed", "folded") for row in rows):
             causes = tuple(relations(rows, ours, theirs))
         n_operators, difference = compare_operators([Path(side.model.name) for side in (a, b)])
@@ -346,6 +349,12 @@ def _of_settings(
 ) -> tuple[Cause, ...]:
     """Return the causes, or what explains them: that A has random weights, or which layers one side trains."""
     is_exported = b.model.class_name in ("OnnxNet", "ExportedProgram")
+    if b.model.class_name == "OnnxNet" and "quantised" in b.dtype:
+        untested = [x for x in rows if x.status == "not tested" and "folded" not in (x.matched or "")]
+        also = f" and {counted(len(untested), 'layer')}" * bool(untested)
+        text = f"B is quantised: its integer weights{also} were not compared"
+        hint = "modelscope diff MODEL FLOAT.onnx IMAGE   compares the export before quantisation"
+        causes = (*(one for one in causes if one.kind != "other_model"), Cause("quantised", None, text, hint))
     if is_exported and a.model.weights.resolved == "random" and any(one.kind == "weights" for one in causes):
         return (Cause("random_weights", None, "A has random weights", "-c FILE   loads those of B's export"),)
     own = [row for row in rows if (row.own_l2 or 0.0) > FOLDING and re.search("BatchNorm|Drop", row.type)]

@@ -121,8 +121,8 @@ def diff(
         if isinstance(side, str):
             known = str(settings.checkpoint or other or side)
             refuse_script(side, known if known != side else None)
-    sources = _sources(a, b, settings, of_b, model, keywords, is_run=is_run)
     check_pictures(file for file in files or () if file != "-")
+    sources = _sources(a, b, settings, of_b, model, keywords, is_run=is_run)
 
     from modelscope_cli.analysis.comparison.compare import ModelComparison
     from modelscope_cli.inputs.python_inputs import to_inputs

@@ -77,13 +77,11 @@ def _sum_chunk(a: Tensor, b: Tensor, wide: torch.dtype) -> Tensor:
     x, y = torch.where(is_finite, x, 0), torch.where(is_finite, y, 0)
     d = x - y
     sums = (
-        *(
-            is_finite.sum(),
-            d.new_full((), d.numel()),  # without asking the device
-            (~is_equal).sum(),
-            (~is_equal & ~is_finite).sum(),
-            d.abs().sum(),
-        ),
+        is_finite.sum(),
+        d.new_full((), d.numel()),  # without asking the device
+        (~is_equal).sum(),
+        (~is_equal & ~is_finite).sum(),
+        d.abs().sum(),
         *(d.dot(d), x.dot(x), y.dot(y), x.dot(y)),
         d.abs().amax() if d.numel() else d.sum(),
     )

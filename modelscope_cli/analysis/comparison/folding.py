@@ -162,10 +162,11 @@ def find_folds(
     usual = _EPSILONS[0]
     for conv, b_weight in _counterparts(convs, a, b, pairs) if norms else ():
         ours, theirs = convs[conv], b[b_weight]
-        ranked = []
+        bias, ranked = a.get(f"{conv}.bias"), []
         for is_turned in _TURNS[ours.ndim > 2]:
             factors = _factors(_rows(ours, is_turned), _rows(theirs, is_turned))
-            for name, norm in norms.items():
+            fitting = norms if bias is None or bias.shape == factors.shape else {}
+            for name, norm in fitting.items():
                 if norm["running_var"].shape == factors.shape:
                     behind = order[name] - order[conv]
                     for eps in (*_EPSILONS, *_epsilon(norm, factors)):  # median: some channels may differ
@@ -205,7 +206,7 @@ def _counterparts(
 ) -> Iterator[tuple[str, str]]:
     """Yield each convolution with its weight in B: of its name, else of the nearest direction."""
     taken = set(pairs.values())
-    free = [name for name, tensor in b.items() if name not in taken and tensor.ndim > 1]
+    free = [name for name, one in b.items() if name not in taken and one.ndim > 1 and one.is_floating_point()]
     scores = []
     for n, (conv, ours) in enumerate(convs.items()):
         named = pairs.get(f"{conv}.weight")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.moved import CODES
-from modelscope_cli.analysis.comparison.programs import LayersInOrder, OnnxProgram, Program, Value
+from modelscope_cli.analysis.comparison.programs import LayersInOrder, Program, Value
 from modelscope_cli.analysis.comparison.variants import apart
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.forward_passes import StreamedOutput
@@ -108,7 +108,7 @@ def match(
         matching.calls[output.key], seen[output.key] = output.call, Seen.of(output.tensor)
         del output
     wanted = dict.fromkeys((*(value.name for value in program.values), *program.outputs))
-    codes = CODES if _is_quantised(program) else ()  # which are not the outputs of layers
+    codes = CODES if program.is_quantised else ()  # which are not the outputs of layers
     computed = program.run(args, list(wanted))
     values = {name: Seen.of(tensor) for name, tensor in computed if tensor.dtype not in codes}
     calls = _calls(program.values, names)
@@ -129,10 +129,6 @@ def match(
         raise CannotRunError(message, "give a model that was exported from A")
     _note_folding(matching, seen, program, values)
     return matching
-
-
-def _is_quantised(program: Program) -> bool:
-    return isinstance(program, OnnxProgram) and program.net.model.is_quantised
 
 
 def _match_outputs(
@@ -265,7 +261,7 @@ def _note_folding(
     matching: Matching, seen: dict[Key, Seen], program: Program, values: dict[str, Seen]
 ) -> None:
     """Compare after the norm where an exporter folded the norm into the layer before it, and say so."""
-    operators, is_quantised = {one.name: one.operator for one in program.values}, _is_quantised(program)
+    operators, is_quantised = {one.name: one.operator for one in program.values}, program.is_quantised
     keys = [key for key in matching.calls if key[0]]
     for key, following in itertools.pairwise(keys):
         norm = _norm_around(following, keys, matching) or following
@@ -282,7 +278,7 @@ def _note_folding(
             is_last = is_quantised or operators.get(value) in _FOLDING  # else scales and a bias follow
             is_folded = "BatchNorm" in kinds[1] and not (name and own) and is_last
             nearest = seen[norm].distance(values[value])
-            nearest = nearest if is_quantised else min(nearest, _ALIKE)
+            nearest = nearest / 2 if is_quantised else min(nearest, _ALIKE)
         if not is_folded or (name and seen[key].distance(values[name]) < nearest):
             continue  # the norm is missing
         matching.values[norm] = value

@@ -33,7 +33,7 @@ class OnnxProgram:
     """The graph of an ONNX file, run by onnxruntime."""
 
     def __init__(self, net: OnnxNet) -> None:
-        self.net = net
+        self.net, self.is_quantised = net, net.model.is_quantised
         nodes = [node for node in net.model.nodes if node.op_type != "Constant"]
         # Values in execution order; `outputs` are the names of some
         self.values = tuple(
@@ -86,7 +86,7 @@ class LayersInOrder:
         twins: the layers of B that hold the same values as one of A, by the name of that.
     """
 
-    rule = BY_WEIGHTS
+    rule, is_quantised = BY_WEIGHTS, False
 
     def __init__(self, module: nn.Module, seed: int, twins: Mapping[str, str]) -> None:
         self.module, self.twins, self._seed = module, twins, seed

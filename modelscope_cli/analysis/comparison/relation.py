@@ -347,7 +347,7 @@ def _counted(group: Sequence[TensorDifference], n: int, relation: str, noun: str
     cosines = [row.cosine or 0.0 for row in group]
     which = f"{len(group)} of {counted(n, noun)}"
     if len(group) == n:
-        which = f"all {n} {noun}s" if n > 1 else f"the {noun}"
+        which = f"{'both' if n == 2 else f'all {n}'} {noun}s" if n > 1 else f"the {noun}"
     is_exception = 2 * len(group) < n and relation.startswith(_THE_SAME_ROUNDED)
     is_named = len(group) < n and (is_exception or relation.startswith(_NAMED))
     share = sum(row.differing or 0 for row in group) / max(sum(row.numel or 0 for row in group), 1)

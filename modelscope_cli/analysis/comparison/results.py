@@ -212,9 +212,7 @@ def _compared(a: WatchRecord, b: WatchRecord) -> Iterator[Cause]:
         text = f"accuracy {percent(p)} in A and {percent(q)} in B in the last evaluation, on {n:,} and {m:,} labels"
     else:
         gap, noise = ours.end - theirs.end, _SURE * math.hypot(ours.error, theirs.error)
-        text = (
-            f"loss {ours.end:.4g} in A and {theirs.end:.4g} in B over the last steps (no accuracy to compare)"
-        )
+        text = f"loss {ours.end:.4g} in A and {theirs.end:.4g} in B over the last steps"
     which = f"{'AB'[gap > 0]} is better" if abs(gap) > noise else "neither is significantly better"
     yield Cause("outcome", None, f"{which}: {text}", "")
     values = [dict(zip(one.step, one.value, strict=True)) for one in losses]

@@ -104,11 +104,8 @@ def _alike(record: DiffRecord) -> Iterator[str]:
         x.name.lower().endswith((".onnx", ".pt2")) or x.class_name == "TorchScript" for x in models
     )
     same, other = "No difference", "only weights were compared, not what a model computes with them"
-    condition = (
-        f" if the norms of A have an epsilon of {eps} (torch's default is 1e-05)"
-        if (eps := _unusual_epsilon(record))
-        else ""
-    )
+    eps = _unusual_epsilon(record)
+    condition = f" if the norms of A have an epsilon of {eps} (torch's default is 1e-05)" * bool(eps)
     if record.operators:
         same = f"The same weights and {record.operators} operators"
         other = other.replace("weights", "weights and operators")
@@ -117,13 +114,16 @@ def _alike(record: DiffRecord) -> Iterator[str]:
         epsilon = "the epsilon of norms, " * (not record.totals.folded)
         other = f"{epsilon}strides, activations and the order of the layers may differ"
         other += " (with an input, diff runs both)" * all(x.name.endswith(".pt2") for x in models)
-    lead = f"{same}: {'only the output was compared' if record.sizes else _totals(record)}, {how}"
+    elif "quantised" in f"{record.run.dtype} {record.b.dtype}":
+        same = f"{'B' if 'quantised' in record.b.dtype else 'A'} is quantised"
+    compared = {row.name for row in record.layers or () if row.status == "same"}
+    lead = f"{same}: {'only the output was compared' if compared == {''} else _totals(record)}, {how}"
     if record.rounded is not None and differing:
         lead = f"No difference beyond the rounding of {record.rounded} ({record.tolerance:.2g})"
     yield lead
     if differing:
         yield f"the largest difference is {_describe(max(differing, key=lambda row: row.rel_l2 or 0.0))}"
-    yield from (cause.message for cause in record.causes[:1])
+    yield from (cause.message for cause in record.causes[:1] if cause.kind != "quantised")
     yield from [other] * (record.tensors is not None)
 
 
