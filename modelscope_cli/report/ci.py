@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from modelscope_cli import __version__
-from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.errors import ModelscopeError, commented
 from modelscope_cli.paths import in_repository
 from modelscope_cli.plain_text import plain, plain_lines
 from modelscope_cli.records.findings import ERROR, SEVERITIES, RuleText, is_failed
@@ -61,7 +61,7 @@ def failed(command_line: tuple[str, ...], error: ModelscopeError) -> Review:
 
 def failure_of(error: ModelscopeError) -> str:
     """Return an error and its hint in one line."""
-    return error.message + f" (hint: {error.hint})" * bool(error.hint)
+    return error.message + f" (hint: {commented(error.hint or '')})" * bool(error.hint)
 
 
 def last_line(review: Review) -> str:
@@ -98,7 +98,9 @@ def _annotation(problem: Problem, checkpoint: str) -> str:
 
 
 def _sentence(problem: Problem) -> str:
-    return plain(f"{problem.where}: " * bool(problem.where) + f"{problem.message} ({problem.hint})")
+    return plain(
+        f"{problem.where}: " * bool(problem.where) + f"{problem.message} ({commented(problem.hint)})"
+    )
 
 
 def _data(text: str) -> str:
@@ -149,7 +151,7 @@ def _sarif(review: Review) -> str:
 def _sarif_rule(rule: RuleText) -> dict[str, Any]:
     why = getattr(rule, "why", "")
     severe = rule.error_if and f"An error if {rule.error_if}"
-    texts = [rule.sentence, severe, why and f"Why it matters: {why}", f"To fix it: {rule.hint}"]
+    texts = [rule.sentence, severe, why and f"Why it matters: {why}", f"To fix it: {commented(rule.hint)}"]
     return {
         "id": rule.code,
         "name": rule.name,
@@ -254,7 +256,7 @@ def _line(problem: Problem) -> str:
 
 
 def _lines(problems: list[Problem]) -> str:
-    return _clean("\n".join([*map(_line, problems), f"hint: {problems[0].hint}"]))
+    return _clean("\n".join([*map(_line, problems), f"hint: {commented(problems[0].hint)}"]))
 
 
 def _clean(text: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from modelscope_cli.errors import commented
 from modelscope_cli.plain_text import markdown, plain, plain_json, spreadsheet_cell
 from modelscope_cli.report.fold import fold
 from modelscope_cli.report.sheet import Sheet, Value
@@ -74,7 +75,7 @@ def _cells(sheet: Sheet, *, is_whole: bool = False) -> Iterator[list[str]]:
         cells = []
         for column in sheet.columns:
             value = column.value(row)
-            cell = _cell(value) if is_whole else " ".join(_cell(value).split())
+            cell = _cell(value) if is_whole else " ".join(commented(_cell(value)).split())
             cells.append(spreadsheet_cell(cell) if isinstance(value, str) else cell)
         yield cells
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from modelscope_cli.errors import commented
 from modelscope_cli.records.findings import RuleInfo, RuleList
 from modelscope_cli.records.listings import Catalogue, ModelEntry, Page, ReportRecord
 from modelscope_cli.records.naming import counted
@@ -92,7 +93,7 @@ def _explained(rule: RuleInfo) -> tuple[tuple[str, str], ...]:
         ("why", rule.why),
         ("threshold", f"{threshold_of(rule)}: {rule.measure}"),
         ("source of the threshold", rule.source),
-        ("to fix it", rule.hint),
+        ("to fix it", commented(rule.hint)),
         ("to silence it", rule.silence),
     )
     return tuple((label, text) for label, text in facts if text)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from modelscope_cli.errors import commented
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import CRASHED, LEARNING, SOUND, TrainingFinding
 
@@ -22,7 +23,7 @@ def story(findings: Sequence[TrainingFinding], verdict: str, reason: str | None)
         where = f"{cause.layer}: " if cause.layer else ""
         place = f" ({cause.place})" if cause.place else ""
         lines.append((f"{cause.severity} {cause.code}", f"{where}{cause.message}{place}"))
-        lines.append(("", f"try: {cause.hint}"))
+        lines.append(("", f"try: {commented(cause.hint)}"))
         if followed := [one for one in findings if one.follows == cause.code]:
             lines.append(("", f"consequences: {', '.join(map(_briefly, followed))}"))
     return lines

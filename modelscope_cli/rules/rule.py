@@ -124,15 +124,10 @@ def _how_to_silence(code: str, name: str) -> str:
         return "watch and train fail only with --fail-on, and --fail-on error lets warnings pass"
     if code.startswith(_BUDGETS):
         return f"leave out --{name}: a budget that is not set is not judged"
+    accept = "accept these findings with --baseline known.json --update-baseline"
     if code == "MS201":
-        return (
-            "--baseline known.json --update-baseline accepts the current findings; a forward pass that "
-            "is not finite always fails"
-        )
-    return (
-        f'--ignore {code}, or ignore = ["{code}"] in [tool.modelscope] of pyproject.toml; '
-        "--baseline known.json --update-baseline accepts the current findings"
-    )
+        return f"{accept}; a forward pass that is not finite always fails"
+    return f'add --ignore {code}, or ignore = ["{code}"] in [tool.modelscope] of pyproject.toml, or {accept}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

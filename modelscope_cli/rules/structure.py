@@ -141,7 +141,7 @@ def _output(evidence: Evidence, expected: str) -> Iterator[Sighting]:
 
     Measure: shape, with a batch of 1
     Source: set by you; counted as in modelscope summary
-    Hint: --num-classes N, or --expect-output with the shape you expect
+    Hint: use --num-classes N, or --expect-output with the expected shape
     Why: the code that reads the output expects this shape, and fails or misreads it
     """
     assert evidence.structure is not None

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 from undrawn import DRAWN
 
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import UsageError, commented
 from modelscope_cli.plain_text import spreadsheet_cell
 from modelscope_cli.report.formats import _cell
 from modelscope_cli.report.registry import sheet_of, view_of
@@ -41,7 +41,7 @@ class Cells(HTMLParser):
 
 
 def _cell_of_tsv(value):
-    text = " ".join(_cell(value).split())
+    text = " ".join(commented(_cell(value)).split())
     return spreadsheet_cell(text) if isinstance(value, str) else text
 
 

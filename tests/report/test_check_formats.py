@@ -12,9 +12,12 @@ from modelscope_cli.plain_text import plain
 from modelscope_cli.records.check import CheckRecord
 from modelscope_cli.records.findings import Finding
 from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo
-from modelscope_cli.report.check.table import review
+from modelscope_cli.report.check.table import check_sheet, review
 from modelscope_cli.report.ci import CI_FORMATS, render_junit
-from modelscope_cli.rules.registry import RULES
+from modelscope_cli.report.formats import render_brief, render_markdown, render_tsv
+from modelscope_cli.report.page.images import EmbeddedImages
+from modelscope_cli.report.registry import sheet_of, view_of
+from modelscope_cli.rules.registry import RULES, list_rules
 
 RULE = RULES[0]
 TEXT = st.text(max_size=30)
@@ -118,3 +121,23 @@ def test_a_warning_that_a_rule_repeats_is_annotated_once():
     assert "::warning" in rendered(one, "github")
     one = replace(one, findings=(replace(one.findings[0], code="MS101"),))
     assert "::warning" not in rendered(one, "github")
+
+
+def test_the_comment_of_a_hint_is_set_apart_in_every_format():
+    """It would be taken for arguments of the command: tables and pages reduce a gap to one blank."""
+    checked = record("conv", "message")
+    hint = "modelscope summary MODEL --sort params   shows the largest first"
+    checked = replace(checked, findings=(replace(checked.findings[0], hint=hint),))
+    sheet = check_sheet(checked)
+    page = view_of(checked).sections(checked, EmbeddedImages(None))
+    texts = [
+        *(rendered(checked, one) for one in ("github", "sarif", "gitlab")),
+        render_junit(review(checked)),
+    ]
+    texts += [render_tsv(sheet), render_markdown(sheet), render_brief(sheet), str(page)]
+    for text in texts:
+        assert " ".join(text.split()).count("params # shows") == 1, text
+
+
+def test_no_text_of_a_rule_looks_like_a_formula_to_a_spreadsheet():
+    assert "\t'" not in render_tsv(sheet_of(list_rules()))

@@ -300,7 +300,7 @@ def _facts(record: DiffRecord, *, show_all: bool = False) -> tuple[tuple[str, st
     for renaming in record.renamings:
         where = counted(renaming.tensors, "tensor")
         line = f"b = {{k.removeprefix({renaming.b_prefix!r}): v for k, v in b.items()}}"
-        undo = f": {line}   gives them the names in A, in Python" * (not renaming.prefix)
+        undo = f": {line}   # gives them the names in A, in Python" * (not renaming.prefix)
         facts.append(("prefix", f"'{renaming.prefix}' in A is '{renaming.b_prefix}' in B, in {where}{undo}"))
     renamed = [row for row in record.tensors or () if row.status == "renamed" and not row.differing]
     if len(renamed) > sum(one.tensors for one in record.renamings):

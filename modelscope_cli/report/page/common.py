@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import UsageError, commented
 from modelscope_cli.records.findings import NOT_JUDGED, Finding
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import Run
@@ -63,7 +63,7 @@ def finding(
         "li",
         element("p", head),
         element("p", about, ": " if about else "", one.message),
-        element("p", "Try: ", one.hint, class_="quiet"),
+        element("p", "Try: ", commented(one.hint), class_="quiet"),
         inner,
         class_=f"finding is-{one.severity}",
         id=name,
