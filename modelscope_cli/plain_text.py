@@ -4,6 +4,8 @@ Applied wherever text is output: errors, the console, table cells, text in image
 """
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 # Invisible control characters: controls (Cc), formats and directions (Cf, without the joiners that scripts need),
 # line and paragraph separators, lone surrogates.
@@ -44,6 +46,17 @@ def plain_json(document: str) -> str:
     if not document.isprintable():
         document = _UNSEEN_BUT_LINES.sub(lambda match: _utf_16(match[0]), document)
     return document.replace("##", "#\\u0023")
+
+
+def with_numbers(value: Any, write: Callable[[float], object]) -> Any:
+    """Return a JSON value whose floats are replaced by what `write` returns."""
+    if isinstance(value, float):
+        return write(value)
+    if isinstance(value, dict):
+        return {key: with_numbers(item, write) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [item if type(item) is int else with_numbers(item, write) for item in value]
+    return value
 
 
 def spreadsheet_cell(text: str) -> str:

@@ -102,8 +102,7 @@ def open_noise(
     is_shape_only = target.device.type == "meta"
     drawn = f"input: {describe(specs, n_codes, is_picture)} (seed {request.seed})"
     notes = tried if is_shape_only else (*tried, drawn)
-    info = InputInfo("noise", shapes_of(outline))
-    return Inputs(info, n_images, 1, batches, notes)
+    return Inputs(InputInfo("noise", shapes_of(outline)), n_images, 1, batches, notes)
 
 
 def _by_trial(family: str, module: nn.Module | None, shapes: Sequence[Shape]) -> ShapeSpec | None:

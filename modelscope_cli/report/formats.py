@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from modelscope_cli.errors import commented
-from modelscope_cli.plain_text import markdown, plain, plain_json, spreadsheet_cell
+from modelscope_cli.plain_text import markdown, plain, plain_json, spreadsheet_cell, with_numbers
 from modelscope_cli.report.fold import fold
 from modelscope_cli.report.sheet import Sheet, Value
 
@@ -45,13 +45,7 @@ def render_json(document: dict[str, Any] | list[Any], *, is_indented: bool = Tru
 
 def strict(value: Any) -> Any:
     """Return `value` with non-finite numbers as None."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: strict(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [item if type(item) is int else strict(item) for item in value]
-    return value
+    return with_numbers(value, lambda number: number if math.isfinite(number) else None)
 
 
 def render_tsv(sheet: Sheet) -> str:

@@ -3,7 +3,7 @@
 import functools
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,8 +83,7 @@ class Bookkeeper:
         self.uses = Uses()
         self._last: dict[str, Cycle] = {}  # of the optimizer that stepped last, by the line that created it
 
-    @contextmanager
-    def installed(self, guard: Guard) -> Iterator[None]:
+    def installed(self, guard: Guard) -> AbstractContextManager[None]:
         """Record the lines that create optimizers and schedules while open."""
         self._tell = guard.tell_once
 
@@ -96,15 +95,14 @@ class Bookkeeper:
             guard(self._loaded, module, result)
             return result
 
-        with replaced(
+        return replaced(
             after(Optimizer, functools.partial(guard, self._made)),
             after(nn.Module, functools.partial(guard, self._registry.note_made)),
             after(LRScheduler, functools.partial(guard, self._scheduled)),
             # SequentialLR does not call LRScheduler.__init__
             after(SequentialLR, functools.partial(guard, self._scheduled)),
             (nn.Module, "load_state_dict", left_alone_by_compiler(loaded, with_callees=False)),
-        ):
-            yield
+        )
 
     def _scheduled(self, schedule: LRScheduler) -> None:
         self.schedules.append((weakref.ref(schedule), {"made": place_of_caller()}))

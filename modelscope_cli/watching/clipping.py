@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,8 +33,7 @@ class ClipWatch:
     _limits: dict[str, float] = field(default_factory=dict)
     _norms: dict[str, list[Tensor]] = field(default_factory=dict)
 
-    @contextmanager
-    def installed(self, is_ours: Callable[[], bool]) -> Iterator[None]:
+    def installed(self, is_ours: Callable[[], bool]) -> AbstractContextManager[None]:
         """Observe while open."""
 
         def watched(original: Any) -> Any:
@@ -48,8 +47,7 @@ class ClipWatch:
             return clip
 
         clips = torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_
-        with replaced(*of_clipping(*map(watched, clips))):
-            yield
+        return replaced(*of_clipping(*map(watched, clips)))
 
     def _see(self, parameters: list[Tensor], limit: float) -> None:
         place = str(place_of_caller())

@@ -9,8 +9,8 @@ import inspect
 import math
 import re
 import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from operator import add
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -444,8 +444,7 @@ def _made_by(x: Tensor) -> str | None:
     return None
 
 
-@contextmanager
-def watched_criteria(watch: CriterionWatch, guard: Callable[..., None]) -> Iterator[None]:
+def watched_criteria(watch: CriterionWatch, guard: Callable[..., None]) -> AbstractContextManager[None]:
     """Observe torch's criteria, called as functions or inside their modules, while open.
 
     Args:
@@ -458,8 +457,7 @@ def watched_criteria(watch: CriterionWatch, guard: Callable[..., None]) -> Itera
     watched = [
         (functional, name, _watched(name, getattr(functional, name), see, watch.is_looking)) for name in KINDS
     ]
-    with replaced(*watched):
-        yield
+    return replaced(*watched)
 
 
 def _watched(name: str, original: Any, see: Callable[..., None], is_looking: Callable[[Any], bool]) -> Any:

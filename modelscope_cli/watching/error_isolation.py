@@ -109,8 +109,7 @@ class Guard:
                 if self.step_time is not None:
                     self.step_time.end("watching")
 
-    @contextmanager
-    def paused_by_captures(self) -> Iterator[None]:
+    def paused_by_captures(self) -> AbstractContextManager[None]:
         """Look at nothing while a CUDA graph is captured, which a number that is read would end; while open."""
         graph = torch.cuda.CUDAGraph
         begin, end = graph.capture_begin, graph.capture_end
@@ -125,8 +124,7 @@ class Guard:
             self.paused_by = None
             end(self_)
 
-        with replaced((graph, "capture_begin", capture_begin), (graph, "capture_end", capture_end)):
-            yield
+        return replaced((graph, "capture_begin", capture_begin), (graph, "capture_end", capture_end))
 
     def tell_once(self, kind: str, message: str) -> None:
         if message not in self._told:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -35,8 +35,7 @@ def shown_gradients(leaves: Sequence[Tensor], gradients: Sequence[Tensor | None]
             leaf.grad = None
 
 
-@contextmanager
-def watched_transforms(is_ours: Callable[[], bool], see: See) -> Iterator[None]:
+def watched_transforms(is_ours: Callable[[], bool], see: See) -> AbstractContextManager[None]:
     """Observe the outermost calls of what `torch.func.grad` and `grad_and_value` return, while open.
 
     Args:
@@ -68,8 +67,7 @@ def watched_transforms(is_ours: Callable[[], bool], see: See) -> Iterator[None]:
     def without_value(gradients: Any, values: Any) -> Any:
         return (gradients, values[1]) if isinstance(values, tuple) else gradients
 
-    with replaced(
+    return replaced(
         (torch.func, "grad", watched(grad, without_value)),
         (torch.func, "grad_and_value", watched(grad_and_value, lambda *results: results)),
-    ):
-        yield
+    )

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.plain_text import plain_json
+from modelscope_cli.plain_text import plain_json, with_numbers
 
 VERSION = 4
 """Version of the entries. A log without one is of version 1."""
@@ -55,7 +55,7 @@ class Log:
         self._file = os.open(path, flags, 0o644) if path is not None else None
 
     def write(self, kind: str, /, **fields: Any) -> None:
-        entry = _rounded(fields)
+        entry = with_numbers(fields, _rounded)
         if self._follow is not None:
             self._follow(kind, entry)
         if self._file is not None:
@@ -72,15 +72,9 @@ class Log:
             self._file = None
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(value: float) -> float | str:
     """Round to nine digits, which hold a float32 exactly; non-finite numbers become strings, as JSON lacks them."""
-    if isinstance(value, float):
-        return float(f"{value:.9g}") if math.isfinite(value) else str(value)
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [item if type(item) is int else _rounded(item) for item in value]
-    return value
+    return float(f"{value:.9g}") if math.isfinite(value) else str(value)
 
 
 def read_log(path: Path) -> Iterator[tuple[str, Entry]]:

@@ -4,7 +4,7 @@ import functools
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -121,7 +121,6 @@ def _metadata(node: Any) -> dict[str, Any]:
     return node.metadata  # torch's stubs call it a method
 
 
-@contextmanager
 def watched_losses(
     watch: LossWatch,
     is_ours: Callable[[], bool],
@@ -132,7 +131,7 @@ def watched_losses(
     end: Callable[[], object],
     is_pass: Callable[[Any, Any], bool] = lambda loss, inputs: False,
     rest: Callable[[Any], object] = lambda tensors: None,
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Observe `torch.autograd.backward` (which `Tensor.backward` calls), `grad` and gradient scalers while open.
 
     Args:
@@ -207,11 +206,10 @@ def watched_losses(
         left_alone_by_compiler(ours)
     for watched in (watched_backward, watched_grad, watched_scale, watched_unscale, watched_step):
         left_alone_by_compiler(watched, with_callees=False)
-    with replaced(
+    return replaced(
         (torch.autograd, "backward", watched_backward),
         (torch.autograd, "grad", watched_grad),
         (torch.amp.GradScaler, "scale", watched_scale),
         (torch.amp.GradScaler, "unscale_", watched_unscale),
         (torch.amp.GradScaler, "step", watched_step),
-    ):
-        yield
+    )

@@ -61,7 +61,7 @@ def record_of(series: RunSeries, *, is_running: bool = False) -> WatchRecord:
         fix=trials.fix,
         tried=trials.outcome,
     )
-    judged = judge_training(record, series.facts, trials)
+    judged = judge_training(series, series.facts, trials)
     crash = next((found for rank in series.ranks if (found := (rank.end or {}).get("crash"))), None)
     verdict, reason = (
         (CRASHED, f"crashed at step {series.steps}{crash}") if crash else (judged.verdict, judged.reason)

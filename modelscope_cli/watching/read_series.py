@@ -8,7 +8,7 @@ from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records import watch
-from modelscope_cli.records.training_facts import Birth
+from modelscope_cli.rules.training.rule_types import Course
 from modelscope_cli.watching.disagreement import compare_weights, find_other_ends, find_same_data
 from modelscope_cli.watching.log import VERSION, Entry, log_file, read_log
 from modelscope_cli.watching.rank_log import LayerKey, ParameterKey, RankLog, Scalars, columns_of
@@ -16,22 +16,11 @@ from modelscope_cli.watching.step_sums import EDGES, MOST_NAMED, Sums, alive_wit
 
 
 @dataclass(frozen=True, slots=True)
-class RunSeries:
+class RunSeries(Course):
     """Everything the logs of one run hold."""
 
     ranks: Sequence[RankLog]
-    layers: tuple[watch.WatchedLayer, ...]
-    parameters: tuple[watch.WatchedParameter, ...]
-    loss: tuple[watch.ScalarSeries, ...]
-    lr: tuple[watch.ScalarSeries, ...]
-    events: tuple[watch.Event, ...]
-    births: tuple[Birth, ...]
     facts: watch.TrainingFacts
-
-    @property
-    def steps(self) -> int:
-        """Number of steps of the optimizer with the most."""
-        return max(rank.n_steps for rank in self.ranks)
 
     @property
     def recorded(self) -> int:
@@ -80,6 +69,7 @@ def merge_ranks(ranks: Sequence[RankLog]) -> RunSeries:
     events = [event for rank in ranks for event in rank.events]
     return RunSeries(
         ranks=ranks,
+        steps=max(rank.n_steps for rank in ranks),
         layers=tuple(_layer(key, order, ranks) for order, key in enumerate(names)),
         parameters=tuple(_parameter(key, first) for key in (first.trained | first.facts.stated)),
         loss=_scalars(ranks, lambda noted: [noted.loss]),

@@ -7,8 +7,8 @@ when the logs are read.
 import functools
 import weakref
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,11 +75,9 @@ class ReplicaWatch:
         self._weights: list[tuple[int, float, float]] | None = None
         self._optimizers: dict[str, weakref.ref[Optimizer]] = {}  # by label
 
-    @contextmanager
-    def installed(self, guard: Callable[..., None]) -> Iterator[None]:
+    def installed(self, guard: Callable[..., None]) -> AbstractContextManager[None]:
         """Register every DistributedDataParallel created while open."""
-        with replaced(after(nn.parallel.DistributedDataParallel, lambda module: guard(self._made, module))):
-            yield
+        return replaced(after(nn.parallel.DistributedDataParallel, lambda module: guard(self._made, module)))
 
     def _made(self, module: Any) -> None:
         ignored = module.parameters_to_ignore

@@ -131,8 +131,7 @@ def watch(
             from modelscope_cli.watching.trials.fixes import try_afterwards
 
             try_afterwards(Path(report), request)
-        record = read_record(Path(report))
-        return conclude(record, folder, request, report=Path(report))
+        return conclude(read_record(Path(report)), folder, request, report=Path(report))
     if what is None:
         raise UsageError("no script to watch", "modelscope demo   and then: modelscope watch demo/train.py")
     if not isinstance(what, str | PathLike):

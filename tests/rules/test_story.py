@@ -61,6 +61,18 @@ def test_channels_that_die_follow_from_targets_that_are_far_away() -> None:
     assert "20 times as far from the first outputs" in judged(record).findings[0].message
 
 
+@pytest.mark.parametrize(
+    ("size", "scale", "codes"), [(2e5, 1.0, ["MS735"]), (30.0, 1.0, []), (2e5, 30.0, [])]
+)
+def test_targets_of_another_scale_are_told_by_a_loss_that_is_no_criterion(size, scale, codes) -> None:
+    flat = tuple(size**2 * (1 + 0.3 * (i % 3)) for i in range(N))
+    norms = tuple(scale * (value / 4) ** 0.5 for value in flat)  # of a mean of 16 squares
+    last = layer("head", "Linear", 2, grad_norm=norms)
+    record = training(loss=(loss(flat),), criteria=(), layers=(*LAYERS[:2], last))
+    assert [one.code for one in judged(record).findings] == codes
+    assert ("scale the targets" in (judged(record).reason or "")) == (size == 30.0)
+
+
 def test_channels_that_die_come_after_the_one_class_that_is_predicted() -> None:
     lazy = criterion(value=FLAT, accuracy=(0.1,) * N, commonest_prediction=(1.0,) * N)
     found = told(training(failing=True, layers=DYING, criteria=(lazy,)))

@@ -73,8 +73,7 @@ def in_memory_order(x: Tensor) -> Tensor:
     """Return the elements of `x` in one dimension, in whichever order needs no copy."""
     if x.is_contiguous():
         return x.reshape(-1)
-    by_stride = sorted(range(x.ndim), key=x.stride, reverse=True)
-    return x.permute(by_stride).reshape(-1)
+    return x.permute(sorted(range(x.ndim), key=x.stride, reverse=True)).reshape(-1)
 
 
 def even_sample(flat: Tensor, least: int) -> tuple[Tensor, int]:

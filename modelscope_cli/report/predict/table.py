@@ -333,8 +333,7 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
     if isinstance(record, DoctorRecord):
         return doctor_sheet(record)
     if record.truth is not None and (table or not record.predictions):
-        facts = tuple(_facts(record))
-        return truth_sheet(record.run, record.truth, facts, table)
+        return truth_sheet(record.run, record.truth, tuple(_facts(record)), table)
     threshold = record.threshold
     n_images = counted(len({prediction.image for prediction in record.predictions}), "image")
     return Sheet(

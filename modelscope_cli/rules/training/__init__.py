@@ -57,7 +57,9 @@ def judge_training(
     for at, (rule, seen) in enumerate(findings_by_rule):
         if rule.code == _DYING and seen.step and is_apart:
             findings_by_rule[at] = rule, replace(seen, link=Link.LOSS)
-    if _may_have_begun(case) and {rule.code for rule, _ in findings_by_rule} == {NOT_FALLEN}:
+    if _may_have_begun(case) and {(rule.code, one.link) for rule, one in findings_by_rule} == {
+        (NOT_FALLEN, None)
+    }:
         findings_by_rule = []  # one that learns may be there too after so few labels
     label = case.naming()
     by_rules = [one for one in findings_by_rule if one[0].code not in trial.CODES]
@@ -188,6 +190,8 @@ def _why_unknown(case: Case) -> str | None:
         return f"{words}: the fall may be a collapse"
     if case.progress.moves and main.n:
         return f"{reason}, and need not fall: {case.progress.moves}"
+    if (far := loss.far_targets(case)) is not None:
+        return f"{reason}; {far[0]}: {loss.STANDARDISE}"
     chance, begun = case.progress.chance, _may_have_begun(case)
     reason += "" if main.has_fallen or begun else ", a difference within the noise"
     reason += f"; chance level is {chance:.3g}" if chance is not None else ""

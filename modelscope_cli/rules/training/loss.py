@@ -12,7 +12,7 @@ from modelscope_cli.records.training_facts import LOSS, PARAMETER, UNSEEN
 from modelscope_cli.records.watch import COLLAPSED, MADE_AGAIN, UNRELATED, WatchedCriterion
 from modelscope_cli.rules.training import progress
 from modelscope_cli.rules.training.layers import is_silent
-from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse
+from modelscope_cli.rules.training.progress import FEW_LABELS, MIN_STEPS, LossCourse, labels_seen
 from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSighting, known, training_rule
 from modelscope_cli.rules.training.updates import SMALL, small_updates
 from modelscope_cli.rules.training.wiring import logits_not_logarithms
@@ -36,9 +36,10 @@ _RATE = "check lr, and whatever changes it"
 _IN_HALVES = (
     "use bfloat16, or torch.amp.GradScaler: float16 has no values above 65504; and look for log or a division"
 )
-_FAR = 10.0  # times the spread of the targets
-_DISTANCES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
-_SCALE = "scale the targets to mean 0 and standard deviation 1, or start the last bias at their mean"
+_FAR = 10.0  # times the spread of the targets, or the size of the outputs
+_DISTANCES = {"mse_loss": 0.5, "l1_loss": 1.0, "smooth_l1_loss": 1.0, "huber_loss": 1.0}
+_PACE, _EXACTLY = 1e-5, 1e-3  # of the distance, in a step; of a number of outputs
+STANDARDISE = "scale the targets to mean 0 and standard deviation 1, or start the last bias at their mean"
 _ENOUGH_NUMBERS = 20  # targets in an evaluation
 _BY_DESIGN = 1e-4  # probability of so many wrong labels by chance
 _COLLAPSED = 0.995  # share of the predictions that are of one class
@@ -102,7 +103,7 @@ def _origin(case: Case, step: int) -> str:
     return f"; the first cause: {birth.words}{since}"
 
 
-_RAISED = 4.0  # times the first learning rate
+_RAISED, _RISEN = 4.0, 5.0  # times the first learning rate; the first loss
 
 
 @training_rule("MS704", "loss-diverges", ERROR, _DIVERGED, Link.LOSS)
@@ -184,13 +185,13 @@ def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Hint: look at a few images with their labels; overfit one batch; try the learning rate that lrfind suggests
     Why: this run does not learn, whatever the cause
     """
-    course = case.progress.main
+    course, far = case.progress.main, far_targets(case)
+    if far is not None and far[2]:
+        yield TrainingSighting(None, 0, far[1], far[0], _place(case), link=Link.DATA, hint=STANDARDISE)
+        return
     if case.progress.learns is not False or course is None or course.n < threshold or course.has_broken:
         return
     if any(diverging.judge(case, _DIVERGED)):
-        return
-    if far := list(_far_targets(case, course)):
-        yield from far
         return
     chance = case.progress.chance
     start, end = course.began(), f"{course.end:.3g} over the last"
@@ -209,20 +210,63 @@ def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     yield TrainingSighting(None, None, course.end, words, _place(case), hint=hint)
 
 
-def _far_targets(case: Case, course: LossCourse) -> Iterator[TrainingSighting]:
-    """Yield that the targets are much further from the first outputs than from each other, and never reached."""
+def far_targets(case: Case) -> tuple[str, float, bool] | None:
+    """Return in words how far targets are from the outputs, by what factor, and whether the training fails."""
+    main = case.progress.main
+    if main is None or case.progress.learns or len(case.course.loss) != 1:
+        return None
+    fails = case.fails and labels_seen(case.facts, case.course.steps) >= FEW_LABELS
+    if (spread := _far_for_their_spread(case, main)) is not None:
+        return *spread, fails
+    distances = list(_distances(case))
+    if len(distances) < (1 if main.has_broken else _RECORDS):
+        return None
+    (first, early), (last, late) = distances[0], distances[-1]
+    far = first / max(early, 1.0)
+    words = f"the targets are about {first:.2g} in size, and the first outputs {early:.2g}"
+    if main.has_broken:
+        has_risen = max(value for _, value in case.course.loss[0].finite) > _RISEN * main.first
+        return (words, far, True) if far > _FAR**2 and has_risen else None
+    is_stuck = far > _FAR**3 and main.n >= MIN_STEPS
+    is_stuck &= abs(late - early) < _PACE * first * case.course.steps
+    words += f"; after {case.course.steps:,} steps they are {late:.2g}"
+    return (words, far, fails or is_stuck) if far > _FAR and late < _HALFWAY * last else None
+
+
+def _far_for_their_spread(case: Case, course: LossCourse) -> tuple[str, float] | None:
+    """Return that the targets are much further from the first outputs than from each other, and never reached."""
     compared = [one for one in case.facts.criteria if one.is_training and one.name in _DISTANCES]
     sizes = [(*known(one.series.mean)[:1], *known(one.series.std)[:1]) for one in case.course.layers[-1:]]
-    if len(compared) != 1 or not case.progress.chance or not any(sizes):
-        return
+    if len(compared) != 1 or not case.progress.chance or not any(sizes) or course.has_broken:
+        return None
     (one,) = compared
     first, guess = (next(iter(known(row)), 0.0) for row in (one.series.value, one.series.guessing))
-    power = 0.5 if one.name == "mse_loss" else 1.0
+    power = _DISTANCES[one.name]
     away = (first / guess) ** power if guess else 0.0
-    if away > _FAR and math.hypot(*sizes[0]) < _BETTER * first**power:
-        words = f"the targets are {away:.0f} times as far from the first outputs as from their own mean"
-        words += f"; the loss ends at {course.end:.3g} (best constant output: {case.progress.chance:.3g})"
-        yield TrainingSighting(None, 0, away, words, _place(case), link=Link.DATA, hint=_SCALE)
+    if away < _FAR or math.hypot(*sizes[0]) > max(_BETTER * first**power, 1.0):
+        return None
+    words = f"the targets are {away:.0f} times as far from the first outputs as from their own mean"
+    return (
+        f"{words}; the loss ends at {course.end:.3g} (best constant output: {case.progress.chance:.3g})",
+        away,
+    )
+
+
+def _distances(case: Case) -> Iterator[tuple[float, float]]:
+    """Yield, by step, how far the targets are from the last outputs, and the size of those; nothing if unknown.
+
+    The gradient of a mean over n outputs has the norm 2 sqrt(loss / n) for squares, and 1 / sqrt(n) for absolute
+    values, or for the root of the mean square; n is a multiple of the batch.
+    """
+    losses = dict(case.course.loss[0].finite)
+    batches = {n for one in case.facts.inputs for n in one.series.batch if n}
+    for series in [layer.series for layer in case.course.layers[-1:]]:
+        for step, mean, std, norm in zip(series.step, series.mean, series.std, series.grad_norm, strict=True):
+            if step not in losses or not norm or not math.isfinite(norm):
+                continue
+            for n, power in ((4 * losses[step] / norm**2, 0.5), (1 / norm**2, 1.0)):
+                if any(abs(n / batch - max(round(n / batch), 1)) < _EXACTLY for batch in batches):
+                    yield losses[step] ** power, math.hypot(mean or 0.0, std or 0.0)
 
 
 @training_rule("MS736", "one-class-predicted", WARNING, _COLLAPSED, Link.STANDSTILL)
@@ -384,7 +428,9 @@ def _exchangeable(case: Case) -> Iterator[TrainingSighting]:
         return
     is_free = progress.may_wander(case.facts) or case.progress.moves
     if not (is_free or (case.progress.learns and case.progress.is_measured)):
-        yield from case.told(UNRELATED)
+        far = far_targets(case)
+        for one in case.told(UNRELATED):
+            yield replace(one, message=f"{one.message}: {far[0]}", hint=STANDARDISE) if far else one
 
 
 def _has_labels(one: WatchedCriterion) -> bool:

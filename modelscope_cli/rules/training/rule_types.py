@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 from modelscope_cli.records.findings import WARNING, WARNING_OR_ERROR
 from modelscope_cli.records.naming import some
@@ -49,23 +49,17 @@ class Link(IntEnum):
     SPEED = 9  # independent of whether the model learns
 
 
-class Course(Protocol):
+@dataclass(frozen=True, slots=True)
+class Course:
     """The series of a training, of `watch` or `train`."""
 
-    @property
-    def steps(self) -> int: ...
-    @property
-    def layers(self) -> tuple[WatchedLayer, ...]: ...
-    @property
-    def parameters(self) -> tuple[WatchedParameter, ...]: ...
-    @property
-    def loss(self) -> tuple[ScalarSeries, ...]: ...
-    @property
-    def lr(self) -> tuple[ScalarSeries, ...]: ...
-    @property
-    def events(self) -> tuple[Event, ...]: ...
-    @property
-    def births(self) -> tuple[Birth, ...]: ...
+    steps: int  # of the optimizer with the most
+    layers: tuple[WatchedLayer, ...]
+    parameters: tuple[WatchedParameter, ...]
+    loss: tuple[ScalarSeries, ...]
+    lr: tuple[ScalarSeries, ...]
+    events: tuple[Event, ...]
+    births: tuple[Birth, ...]
 
 
 @dataclass(frozen=True, slots=True)

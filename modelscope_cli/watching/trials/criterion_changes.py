@@ -1,7 +1,7 @@
 """Trials that change what a criterion is given."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from torch import Tensor
@@ -17,8 +17,9 @@ from modelscope_cli.watching.trials.criteria import (
 )
 
 
-@contextmanager
-def _with_calls(change: Callable[[CriterionCall], CriterionCall | None], act: Act) -> Iterator[None]:
+def _with_calls(
+    change: Callable[[CriterionCall], CriterionCall | None], act: Act
+) -> AbstractContextManager[None]:
     """Call criteria as `change` says; where it returns None, as the script does."""
 
     def handle(criterion: CriterionCall, original: Callable[..., Any]) -> Any:
@@ -28,8 +29,7 @@ def _with_calls(change: Callable[[CriterionCall], CriterionCall | None], act: Ac
         criterion = changed or criterion
         return original(*criterion.args, **criterion.kwargs)
 
-    with replaced(*wrapped_criteria(handle)):
-        yield
+    return replaced(*wrapped_criteria(handle))
 
 
 def expected_input(act: Act) -> Any:

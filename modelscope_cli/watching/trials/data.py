@@ -1,7 +1,7 @@
 """Trials that change the data: scale and layout of inputs, order of samples, batches that are left out."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -15,13 +15,11 @@ from modelscope_cli.watching.trials.change import Act
 from modelscope_cli.watching.trials.roots import Arguments, entered, map_data
 
 
-@contextmanager
-def _with_data(change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+def _with_data(change: Callable[[Tensor], Tensor]) -> AbstractContextManager[None]:
     def enter(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         return map_data(args, kwargs, change)
 
-    with entered(enter):
-        yield
+    return entered(enter)
 
 
 def standardised(act: Act) -> Any:
@@ -42,8 +40,7 @@ def standardised(act: Act) -> Any:
     return _with_data(change)
 
 
-@contextmanager
-def random_order(act: Act) -> Iterator[None]:
+def random_order(act: Act) -> AbstractContextManager[None]:
     """Let loaders of torch that go through their samples in order go through them at random."""
 
     def shuffle(new: Any) -> None:
@@ -52,8 +49,7 @@ def random_order(act: Act) -> Iterator[None]:
             batches.sampler = RandomSampler(new.dataset)
             act()
 
-    with replaced(after(DataLoader, shuffle)):
-        yield
+    return replaced(after(DataLoader, shuffle))
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Trials that change gradients between the backward pass and the step, and the sign of the loss."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -16,8 +16,7 @@ from modelscope_cli.watching.trials.change import Act
 _clip_grad_norm = torch.nn.utils.clip_grad_norm_
 
 
-@contextmanager
-def unclipped(act: Act) -> Iterator[None]:
+def unclipped(act: Act) -> AbstractContextManager[None]:
     """Let torch's functions clip nothing; the norm that they return is the same."""
 
     def by_norm(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
@@ -27,8 +26,7 @@ def unclipped(act: Act) -> Iterator[None]:
     def by_value(parameters: Any, clip_value: float, *args: Any, **kwargs: Any) -> None:
         act()
 
-    with replaced(*of_clipping(by_norm, by_value)):
-        yield
+    return replaced(*of_clipping(by_norm, by_value))
 
 
 @contextmanager
@@ -51,8 +49,7 @@ def cleared(act: Act) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def sign_exchanged(act: Act) -> Iterator[None]:
+def sign_exchanged(act: Act) -> AbstractContextManager[None]:
     """Run each backward pass on the negative of the loss."""
     backward = torch.autograd.backward
 
@@ -61,5 +58,4 @@ def sign_exchanged(act: Act) -> Iterator[None]:
         several = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
         return backward(tuple(-one for one in several), *args, **kwargs)
 
-    with replaced((torch.autograd, "backward", negated)):
-        yield
+    return replaced((torch.autograd, "backward", negated))

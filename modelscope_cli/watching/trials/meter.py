@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,12 +19,6 @@ from modelscope_cli.watching.trials.criteria import CriterionCall, wrapped_crite
 STEP, NOTE = "step", "note"
 _nll_loss = functional.nll_loss  # before it is replaced
 _FIRST_FLUSHED, _FLUSHED = 4, 16  # steps: each of the first, then every so many
-
-
-class Writer(Protocol):
-    """Writes one entry of what a trial measured."""
-
-    def __call__(self, kind: str, **fields: Any) -> None: ...
 
 
 class Results:
@@ -68,7 +62,7 @@ class Meter:
         stop: called after `most` steps; must not return.
     """
 
-    def __init__(self, write: Writer, most: int, stop: Callable[[], None]) -> None:
+    def __init__(self, write: Callable[..., None], most: int, stop: Callable[[], None]) -> None:
         self._write, self._most, self._stop = write, most, stop
         self.losses = LossWatch()
         self.n_steps = self._n_counted = 0

@@ -1,7 +1,6 @@
 """Trials that change the mode of a model, dropout, the scaling of the loss and the initial weights."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -16,8 +15,7 @@ from modelscope_cli.watching.trials.roots import Arguments, Models, entered
 DROPOUTS = "dropout", "alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout"
 
 
-@contextmanager
-def usual_modes(act: Act) -> Iterator[None]:
+def usual_modes(act: Act) -> AbstractContextManager[None]:
     """Run models in training mode with gradients, and in evaluation mode without."""
 
     def enter(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
@@ -26,12 +24,10 @@ def usual_modes(act: Act) -> Iterator[None]:
             act()
         return args, kwargs
 
-    with entered(enter):
-        yield
+    return entered(enter)
 
 
-@contextmanager
-def no_dropout(act: Act) -> Iterator[None]:
+def no_dropout(act: Act) -> AbstractContextManager[None]:
     """Let torch's functions drop nothing; those of attention too."""
     attention = functional.scaled_dot_product_attention
 
@@ -44,12 +40,10 @@ def no_dropout(act: Act) -> Iterator[None]:
         return attention(*args, **{**kwargs, "dropout_p": 0.0} if len(args) < 5 else kwargs)
 
     functions = [(functional, name, kept) for name in DROPOUTS]
-    with replaced(*functions, (functional, "scaled_dot_product_attention", attended)):
-        yield
+    return replaced(*functions, (functional, "scaled_dot_product_attention", attended))
 
 
-@contextmanager
-def no_scaler(act: Act) -> Iterator[None]:
+def no_scaler(act: Act) -> AbstractContextManager[None]:
     """Scale no loss."""
 
     def disable(new: Any) -> None:
@@ -57,12 +51,10 @@ def no_scaler(act: Act) -> Iterator[None]:
             new._enabled = False
             act()
 
-    with replaced(after(torch.amp.GradScaler, disable)):
-        yield
+    return replaced(after(torch.amp.GradScaler, disable))
 
 
-@contextmanager
-def default_initialisation(act: Act) -> Iterator[None]:
+def default_initialisation(act: Act) -> AbstractContextManager[None]:
     """Draw the weights of every layer of torch anew before the first pass with gradients."""
 
     def draw(root: nn.Module) -> None:
@@ -74,5 +66,4 @@ def default_initialisation(act: Act) -> Iterator[None]:
                     reset()
                     act()
 
-    with Models(draw).installed():
-        yield
+    return Models(draw).installed()

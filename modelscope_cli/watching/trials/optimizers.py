@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -19,8 +19,7 @@ Group = dict[str, Any]
 _STRONG_RATE = 1e-3  # of AdamW, which suits most small models from scratch
 
 
-@contextmanager
-def _with_groups(settings: Callable[[Optimizer, Group], Group], act: Act) -> Iterator[None]:
+def _with_groups(settings: Callable[[Optimizer, Group], Group], act: Act) -> AbstractContextManager[None]:
     """Give the groups of an optimizer other settings during each of its steps, which no schedule sees."""
     before: list[tuple[Optimizer, list[tuple[Group, Group]]]] = []
 
@@ -43,8 +42,7 @@ def _with_groups(settings: Callable[[Optimizer, Group], Group], act: Act) -> Ite
             if begun is optimizer:
                 return
 
-    with around_steps(begin, end):
-        yield
+    return around_steps(begin, end)
 
 
 def rate_times(factor: float) -> Change:
@@ -95,8 +93,7 @@ def unfrozen(act: Act) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _thawed(act: Act) -> Iterator[None]:
+def _thawed(act: Act) -> AbstractContextManager[None]:
     def thaw(root: nn.Module) -> None:
         parameters = [p for p in root.parameters() if p.is_floating_point()]
         frozen = [p for p in parameters if not p.requires_grad]
@@ -105,8 +102,7 @@ def _thawed(act: Act) -> Iterator[None]:
                 parameter.requires_grad_(True)
                 act()
 
-    with Models(thaw).installed():
-        yield
+    return Models(thaw).installed()
 
 
 def _sibling(optimizer: Optimizer, parameters: list[nn.Parameter]) -> Optimizer | None:

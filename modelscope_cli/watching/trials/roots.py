@@ -1,7 +1,7 @@
 """The models of a script: the outermost calls of modules that have parameters."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -15,8 +15,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Enter = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Arguments]
 
 
-@contextmanager
-def entered(enter: Enter) -> Iterator[None]:
+def entered(enter: Enter) -> AbstractContextManager[None]:
     """Give every outermost call of a model the arguments that `enter` returns, while open."""
     call, depth = nn.Module.__call__, 0
 
@@ -31,8 +30,7 @@ def entered(enter: Enter) -> Iterator[None]:
         finally:
             depth -= 1
 
-    with replaced((nn.Module, "__call__", outermost)):
-        yield
+    return replaced((nn.Module, "__call__", outermost))
 
 
 def map_data(
