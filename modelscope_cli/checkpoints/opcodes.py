@@ -177,8 +177,7 @@ def _integer(line: bytes) -> int:
     try:
         return int(text, 0)
     except ValueError:
-        is_octal = re.fullmatch(r"[+-]?0[0-7]+", text) is not None
-        return int(text, 8 if is_octal else 10)
+        return int(text, 8 if re.fullmatch(r"[+-]?0[0-7]+", text) else 10)
 
 
 _uint1, _uint2, _uint4, _uint8 = map(_unpacked, ("<B", "<H", "<I", "<Q"))

@@ -221,8 +221,7 @@ def _any_of(choices: list[Schema]) -> Schema:
 
 def _about(kind: type[Any]) -> str:
     """Return the summary in a record's docstring."""
-    doc = inspect.getdoc(kind) or ""
-    return " ".join(doc.partition("\nAttributes:")[0].split())
+    return " ".join((inspect.getdoc(kind) or "").partition("\nAttributes:")[0].split())
 
 
 def _attributes(kind: type[Any]) -> dict[str, str]:

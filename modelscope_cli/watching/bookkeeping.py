@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from torch import Tensor, nn
@@ -228,6 +229,14 @@ class Bookkeeper:
         """Tell whether an optimizer of torch exists."""
         return any(isinstance(cycle.optimizer(), Optimizer) for cycle in self._cycles.values())
 
+    def is_apart(self, model: WatchedModel) -> bool:
+        """Tell whether a model is neither trained nor a copy of one that is, such as a teacher."""
+        if model.has_been_trained or not self.held():
+            return False
+        groups = [self.held(), *(_own(one) for one in self._registry.models if one.has_been_trained)]
+        is_copy = [p.shape for p in _own(model)] in [[p.shape for p in group] for group in groups]
+        return not is_copy and {*map(id, _own(model))}.isdisjoint(map(id, chain.from_iterable(groups)))
+
     def waiting(self) -> list[Tensor]:
         """Return the parameters of every existing optimizer that never stepped."""
         return [p for cycle in self._cycles.values() if not cycle.n_steps for p in cycle.held()]
@@ -341,7 +350,7 @@ class Bookkeeper:
         return entry[1]
 
 
-def _own(model: WatchedModel) -> list[nn.Parameter]:
+def _own(model: WatchedModel) -> list[Tensor]:
     root = model.root()
     return list(root.parameters()) if root is not None else []
 
@@ -351,7 +360,7 @@ def _running_means(model: WatchedModel) -> list[tuple[str, Tensor]]:
     return [(name, x) for name, x in buffers if name.endswith("running_mean")]
 
 
-def _has_teacher(parameters: list[nn.Parameter]) -> bool:
+def _has_teacher(parameters: list[Tensor]) -> bool:
     """Tell whether those without gradients are, by their shapes, a copy of the others or of the first of them."""
     frozen = [p.shape for p in parameters if not p.requires_grad]
     trained = [p.shape for p in parameters if p.requires_grad]

@@ -157,9 +157,11 @@ class PassWatch:
         self.tape.go_on()
 
     def count_evaluation(self, values: Any) -> bool:
-        """Count a criterion applied to the last pass without gradients; False if it depends on no output."""
+        """Count a criterion applied to the last pass without gradients; False if that is of no trained model."""
         is_counted = self.outputs.reach(values)
         if is_counted and self._evaluated is not None and not torch.is_grad_enabled():
+            if self._bookkeeper.is_apart(self._evaluated[0]):
+                return False
             self._evaluated[0].count_evaluation(self._evaluated[1])
         return is_counted
 
@@ -187,7 +189,8 @@ class PassWatch:
         if torch.compiler.is_compiling() or self._is_aside(module):
             return
         if not in_backward() and not self.is_blind:
-            self.step_time.begin_pass(is_inside=bool(self._pass.open))
+            if not self._pass.open:
+                self.step_time.begin_pass(torch.is_grad_enabled() or self._is_apart(module))
             if not self._pass.open and next(module.parameters(), None) is not None:
                 self.tape.pause()
                 self.outputs.begin(module)
@@ -204,13 +207,17 @@ class PassWatch:
             self._guard(self._close, module, args, kwargs, output)
             if not self._pass.open:
                 self._guard(self._note_output, module, output)
-            self.step_time.end_pass(is_inside=bool(self._pass.open))
+                self.step_time.end_pass()
 
     def _is_aside(self, module: nn.Module) -> bool:
         """Tell quickly whether a module is ignored: a transform of one image, or inside a pass not followed."""
         if self._replicas is not None:
             return False
         return self._pass.is_aside(module) if self._pass.open else not (module._parameters or module._modules)
+
+    def _is_apart(self, module: nn.Module) -> bool:
+        found = self._registry.find(peel(module))
+        return found is not None and self._bookkeeper.is_apart(found[0])
 
     def _is_only_counted(self, module: nn.Module) -> bool:
         """Count a pass, if nothing else is seen of the step of its model, without the detours of `_open`."""

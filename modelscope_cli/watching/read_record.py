@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from modelscope_cli.interrupts import INTERRUPTED
@@ -11,6 +11,7 @@ from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, versions
 from modelscope_cli.records.watch import CRASHED, NEVER_TRAINED, RUNNING, TOLD, WatchRecord
 from modelscope_cli.rules.training import judge_training
+from modelscope_cli.rules.training.rule_types import Course
 from modelscope_cli.watching.log import Entry
 from modelscope_cli.watching.rank_log import RankLog
 from modelscope_cli.watching.read_series import RunSeries, read_series
@@ -45,18 +46,12 @@ def record_of(series: RunSeries, *, is_running: bool = False) -> WatchRecord:
     trials = first.trials
     record = WatchRecord(
         run=run,
-        steps=series.steps,
         recorded=series.recorded,
         exit_code=first.exit_code,
         ranks=len(series.ranks),
         near_zero=NEAR_ZERO,
-        layers=series.layers,
-        parameters=series.parameters,
-        loss=series.loss,
-        lr=series.lr,
-        events=series.events,
         facts=series.facts,
-        births=series.births,
+        **{one.name: getattr(series, one.name) for one in fields(Course)},
         trials=trials.rows,
         fix=trials.fix,
         tried=trials.outcome,

@@ -81,16 +81,14 @@ class StepTime:
             while self._open.pop() != part:
                 pass
 
-    def begin_pass(self, *, is_inside: bool = False) -> None:
-        """Begin a forward of a model; nothing happens inside one."""
-        if not is_inside:
-            self._n_passes += 1
-            self.begin(FORWARD if torch.is_grad_enabled() else VALIDATION)
+    def begin_pass(self, is_training: bool) -> None:
+        """Begin the outermost forward of a model."""
+        self._n_passes += 1
+        self.begin(FORWARD if is_training else VALIDATION)
 
-    def end_pass(self, *, is_inside: bool = False) -> None:
-        """End a forward, begun with or without gradients; nothing happens inside one."""
+    def end_pass(self) -> None:
         last = next((part for part in reversed(self._open) if part in (FORWARD, VALIDATION)), None)
-        if last is not None and not is_inside:
+        if last is not None:
             self.end(last)
 
     def end_step(self) -> None:

@@ -134,6 +134,31 @@ def test_passes_in_training_mode_without_labels_are_not_judged(recorded, is_left
     assert (said in record.reason) == is_left
 
 
+@pytest.mark.parametrize("is_held", [False, True])
+def test_the_passes_of_a_teacher_are_no_validation(recorded, is_held):
+    def script():
+        teacher, student = nn.Linear(6, 3).eval(), Net()
+        held = [*student.parameters(), *teacher.parameters()] if is_held else student.parameters()
+        optimizer = torch.optim.Adam(held, 0.01)
+        for _ in range(STEPS):
+            x = torch.randn(16, 6)
+            with torch.no_grad():
+                wanted = teacher(x)
+                F.cross_entropy(wanted, x[:, :3].argmax(1))
+            optimizer.zero_grad()
+            scores = student(x)
+            (F.cross_entropy(scores, x[:, :3].argmax(1)) + F.mse_loss(scores, wanted)).backward()
+            optimizer.step()
+
+    record = recorded(script)
+    assert is_held or {one.is_training for one in record.facts.criteria} == {True}
+    assert ("validation" in record.facts.time.seconds) == is_held
+    messages = [one.message for one in record.findings if one.code == "MS715"]
+    assert ["Linear runs under no_grad() only, as a teacher does" in one for one in messages] == [
+        True
+    ] * is_held
+
+
 @pytest.mark.parametrize("how", ["all", "parameters", "parameters, and no validation", "swa"])
 def test_an_average_without_the_statistics_of_batch_norms(recorded, how):
     def script():

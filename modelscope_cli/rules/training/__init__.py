@@ -89,8 +89,10 @@ def judge_training(
     if (reason := _why_unknown(case)) is not None:
         return Judgement((), UNKNOWN, reason)
     is_evaluated = any(not one.is_training and one.series.step for one in facts.criteria)
-    loose = {kind for one in facts.models if one.loose_runs for kind in one.loose_modes}
-    unjudged = [_MEMORISING, *[_EVALUATION] * any(one.validated for one in facts.models)]
+    held = {one.model for one in course.parameters if one.optimizer}
+    models = [one for one in facts.models if one.model in held and not one.makes_targets]  # not a teacher
+    loose = {kind for one in models if one.loose_runs for kind in one.loose_modes}
+    unjudged = [_MEMORISING, *[_EVALUATION] * any(one.validated for one in models)]
     unjudged += [_LOOSE.format(" and ".join(sorted(loose)))] if loose else []
     untested = [*_unseen(case), *([] if is_evaluated else unjudged)]
     main, chance = case.progress.main, case.progress.chance

@@ -33,6 +33,7 @@ _COPIED = "copy the buffers too: for a, b in zip(average.buffers(), model.buffer
 _ONCE = "call optimizer.zero_grad() once after each optimizer.step(), not before each backward()"
 _IN_CLOSURE = "call optimizer.zero_grad() first in the closure, which LBFGS calls several times a step"
 _FIXED = "; if it is a teacher, call it under torch.no_grad() and leave its parameters out of the optimizer"
+_TEACHER = "leave a teacher out of the optimizer; a model that is to be trained must run outside of no_grad()"
 _FREE = "pass the optimizer [p for p in model.parameters() if p.requires_grad], once every layer is in place"
 
 
@@ -286,9 +287,12 @@ def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         return
     (last, facts), *others = [row for row in cut if len(row[0].shape) > 1][::-1] or cut[::-1]
     how = "its layer runs under no_grad()" if facts.is_severed else "it stops between its layer and the loss"
+    is_teacher = facts.is_severed and last.model not in {one.model for one in case.facts.models}
+    if is_teacher:
+        how = f"{last.model} runs under no_grad() only, as a teacher does, but is in the optimizer"
     words = f"never receives a gradient: {how}{case.beside([one for one, _ in others[::-1]])}"
-    severity = WARNING if last.optimizer in reached else ERROR
-    yield TrainingSighting(last, 0, len(cut), words, case.called(last.model), severity)
+    severity, hint = WARNING if last.optimizer in reached else ERROR, _TEACHER if is_teacher else None
+    yield TrainingSighting(last, 0, len(cut), words, case.called(last.model), severity, hint=hint)
 
 
 def _reached(case: Case) -> set[str]:

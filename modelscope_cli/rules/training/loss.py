@@ -227,8 +227,7 @@ def far_targets(case: Case) -> tuple[str, float, bool] | None:
     if main.has_broken:
         has_risen = max(value for _, value in case.course.loss[0].finite) > _RISEN * main.first
         return (words, far, True) if far > _FAR**2 and has_risen else None
-    is_stuck = far > _FAR**3 and main.n >= MIN_STEPS
-    is_stuck &= abs(late - early) < _PACE * first * case.course.steps
+    is_stuck = far > _FAR**3 and main.n >= MIN_STEPS and abs(late - early) < _PACE * first * main.n
     words += f"; after {case.course.steps:,} steps they are {late:.2g}"
     return (words, far, fails or is_stuck) if far > _FAR and late < _HALFWAY * last else None
 

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -96,8 +96,7 @@ def by_heart(act: Act) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def gradients_beside_differences(act: Act) -> Iterator[None]:
+def gradients_beside_differences(act: Act) -> AbstractContextManager[None]:
     """Compare the gradient of each module with differences of its output, in the second pass with gradients."""
     n_passes = 0
 
@@ -109,8 +108,7 @@ def gradients_beside_differences(act: Act) -> Iterator[None]:
             _examine(root, args, kwargs, act)
         return args, kwargs
 
-    with entered(enter):
-        yield
+    return entered(enter)
 
 
 def _examine(root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], act: Act) -> None:
