@@ -427,7 +427,8 @@ def _foreign(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 
 def _no_trained_norm(evidence: Evidence, threshold: float) -> str | None:
-    is_judged = evidence.untrained or _is_trained(evidence) or (evidence.is_loaded and evidence.is_fresh)
+    is_new = evidence.is_fresh or (evidence.norms and not evidence.batch_norms)
+    is_judged = evidence.untrained or _is_trained(evidence) or (evidence.is_loaded and is_new)
     unjudged = (
         "no norm was changed by training" if evidence.norms or _may_have_batch_norm(evidence) else NO_NORM
     )
@@ -457,13 +458,16 @@ def _as_made(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     states = {norm.name: norm for norm in evidence.batch_norms}
     parameters = {norm.name: norm for norm in evidence.norms}
     is_learnt = any(norm.is_trained for norm in evidence.norms)
+    is_new = evidence.is_loaded and not evidence.batch_norms  # then every norm is as made, or it is learnt
     found = []
     for name in dict.fromkeys((*states, *parameters)):
         state, norm = states.get(name), parameters.get(name)
         if state is not None and state.is_fresh:
             found.append((name, "its running statistics are the initial ones, mean 0 and variance 1"))
         elif (
-            norm is not None and norm.is_as_made and (is_learnt or (state and state.batches >= _SOME_BATCHES))
+            norm is not None
+            and norm.is_as_made
+            and (is_learnt or is_new or (state and state.batches >= _SOME_BATCHES))
         ):
             found.append((name, "its scale and shift still have their initial values"))
     found = [(name, words) for name, words in found if name in called]

@@ -411,6 +411,26 @@ def test_a_checkpoint_that_was_never_trained_is_told_and_random_weights_are_not(
     assert outcome.json["findings"] == []
 
 
+def test_layer_norms_of_a_file_that_are_as_made_are_told(run, cwd):
+    from safetensors.torch import save_file
+    from torch import nn
+
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.LayerNorm(8), nn.Linear(8, 3))
+    (cwd / "net.py").write_text("""
+from torch import nn
+
+def make():
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, 8), nn.LayerNorm(8), nn.Linear(8, 3))
+""")
+    for is_trained in (False, True):
+        model[2].bias.data += 0.1 * is_trained * model[3].weight.data[0]
+        save_file(model.state_dict(), cwd / "net.safetensors")
+        line = "check net.py:make -c net.safetensors --input-shape 2,3,8,8 --json --select MS209"
+        assert ["untrained" in one["message"] for one in run(line).json["findings"]] == [True] * (
+            not is_trained
+        )
+
+
 def test_a_saturated_softmax_is_named_where_the_output_is_constant(run, cwd):
     (cwd / "net.py").write_text("""
 from torch import nn

@@ -321,6 +321,8 @@ def _levels(a: Tensor, b: Tensor) -> int:
         is_grid = (n < 256) & ((codes - codes.round()).abs().amax(1, keepdim=True) < 0.01)
         is_nearest = (a.clamp(low, high) - b).abs().amax(1, keepdim=True) <= 0.51 * span / n
         levels = torch.where((levels == 0) & is_grid & is_nearest, n + 1, levels)
+        if levels.all():
+            break
     return int(levels.amax()) if levels.all() else 0
 
 
