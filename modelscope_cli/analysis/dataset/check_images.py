@@ -33,7 +33,7 @@ from modelscope_cli.rules.settings import read_settings
 _MOST_THREADS = 4  # Pillow decodes without the GIL; more threads wait for the disk and for each other
 _WINDOW = 256  # images in flight
 _OTHER_ASPECT = 1.1  # ratio of two aspect ratios above which they are different
-_IMBALANCE = 10  # times as many images of the largest class as of the smallest, above which it is told
+_IMBALANCE = 10  # times as many images of the largest class as of the smallest, from which it is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +105,11 @@ def examine_images(
         one_colour=[listed.files[n].name for n in good if facts[n].is_one_colour],
     )
     by_class = Counter(label for n in good if n < n_first and (label := labels[n])).most_common()
-    if by_class and by_class[0][1] > _IMBALANCE * by_class[-1][1]:
-        (most, n_most), (least, n_least) = by_class[0], by_class[-1]
-        progress.note(
-            f"class sizes differ: '{most}' has {counted(n_most, 'readable image')}, '{least}' {n_least}"
-        )
     notices = []
+    if is_whole and by_class and by_class[0][1] >= _IMBALANCE * by_class[-1][1]:
+        (most, n_most), (least, n_least) = by_class[0], by_class[-1]
+        words = f"class sizes differ: '{most}' has {counted(n_most, 'readable image')}, '{least}' {n_least}"
+        notices.append(Notice("class_sizes", words))
     if names := [listed.files[n].name for n in good if facts[n].has_frames]:
         words = "with several frames (only the first is tested)"
         notices.append(Notice("frames", f"{counted(len(names), 'image')} {words}: {some(names, 3)}"))
