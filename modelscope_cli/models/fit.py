@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from modelscope_cli.checkpoints.identify import identify, without_prefixes
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.records.naming import dtype_name, some
+from modelscope_cli.records.naming import cells_of, dtype_name, some
 from modelscope_cli.records.run import Notice
 
 _MIN_FITTING_FRACTION = 0.2  # below it the checkpoint belongs to another model, and listing keys is useless
@@ -72,12 +72,10 @@ def classes_of(state: Mapping[str, Tensor], module: nn.Module) -> list[int]:
 
     Only leading dimensions may differ, all by one ratio: 1000 -> 10 for `fc.weight`, 364 -> 40 for its boxes.
     """
-    pairs = [
-        (tuple(own.shape), tuple(state[name].shape))
-        for name, own in _tensors_of(module).items()
-        if name in state and own.shape != state[name].shape
-    ]
-    if any("weight_hh_l" in key for key in state):  # the gates of recurrent layers
+    tensors = _tensors_of(module)
+    names = [name for name, own in tensors.items() if name in state and own.shape != state[name].shape]
+    pairs = [(tuple(tensors[name].shape), tuple(state[name].shape)) for name in names]
+    if any("weight_hh" in name for name in names):  # the gates of recurrent layers
         return []
     if not pairs or any(not own or len(own) != len(other) or own[1:] != other[1:] for own, other in pairs):
         return []
@@ -111,7 +109,7 @@ def load_state(
     misfit = Misfit(
         tuple(key for key in result.missing_keys if key not in misshaped and not _is_counter(key)),
         tuple(key for key in result.unexpected_keys if not _is_counter(key)),
-        tuple(f"{key} {_shape(state[key])}, not {_shape(own[key])}" for key in sorted(misshaped)),
+        tuple(_shapes(k, state, own) for k in sorted(misshaped, key=lambda k: ("weight_hh" not in k, k))),
     )
     if not (notices := misfit.notices()):
         return "", ()
@@ -122,11 +120,12 @@ def load_state(
     if n_fitting < _MIN_FITTING_FRACTION * n_all:
         message = f"checkpoint '{file}' is for another architecture: {n_fitting} of {n_all} keys fit '{name}'"
         told = [
+            *(text for text in misfit.misshaped[:1] if " gate" in text),
             *(f"{shlex.quote(key)} of the file is not in the model" for key in misfit.unexpected[:1]),
             *(f"{shlex.quote(key)} of the model is not in the file" for key in misfit.missing[:1]),
         ]
         about = "lists its layers"
-        if 2 * len(misshaped) > n_all:  # only the sizes are others
+        if 2 * len(misshaped) > n_all and " gate" not in misfit.misshaped[0]:  # only the sizes are others
             told = [*misfit.misshaped[:2]]
             about = "lists its shapes; --model-arg KEY=VALUE builds the model in different sizes"
         message += f"; {', '.join(told)}"
@@ -155,8 +154,9 @@ def load_state(
 
 
 def _refuse_of_another(state: dict[str, Tensor], name: str, file: str) -> None:
-    shapes = {key: tuple(tensor.shape) for key, tensor in state.items()}
-    if name.isidentifier() and (found := identify(shapes).name) not in (None, name):
+    found = identify({key: tuple(tensor.shape) for key, tensor in state.items()}).name
+    is_other = found and found.removeprefix("timm:") != name.removeprefix("timm:").partition(".")[0]
+    if is_other and (name.isidentifier() or name.startswith("timm:")):
         message = f"checkpoint '{file}' does not fit '{name}': it is a checkpoint of '{found}'"
         raise CannotRunError(message, f"modelscope summary {found} -c {shlex.quote(file)}")
 
@@ -210,10 +210,11 @@ def _has_nonfinite(value: Any) -> bool:
     return not all(bool(torch.isfinite(bound)) for bound in torch.aminmax(value))  # NaN goes through aminmax
 
 
-def _shape(tensor: Tensor) -> str:
-    return f"{'×'.join(map(str, tensor.shape)) or 'scalar'} {dtype_name(tensor.dtype)}".removesuffix(
-        " float32"
-    )
+def _shapes(key: str, *states: Mapping[str, Tensor]) -> str:
+    both = [one[key] for one in states]
+    texts = [f"{'×'.join(map(str, one.shape)) or 'scalar'} {dtype_name(one.dtype)}" for one in both]
+    texts = cells_of(key, *(one.shape for one in both)) or [one.removesuffix(" float32") for one in texts]
+    return f"{key} {', not '.join(texts)}"
 
 
 def listed(names: Sequence[str], n: int = 5) -> str:

@@ -27,6 +27,13 @@ ENOUGH_ALIKE = 8
 NEAR_ZERO = 0.05
 # Layers and functions of torch that map all negative values to exact zeros, so that a channel can die.
 RECTIFIERS = ("ReLU", "ReLU6", "Relu", "F.relu", "F.relu6")  # `Relu` of ONNX
+_CELLS: dict[float, str] = {1: "1 gate (RNN)", 3: "3 gates (GRU)", 4: "4 gates (LSTM)"}
+
+
+def cells_of(name: str, *shapes: tuple[int, ...]) -> list[str]:
+    """Return the kinds of recurrent cells that a weight is of, by its shapes; empty if unknown or all one."""
+    kinds = [_CELLS.get(one[0] / max(one[1], 1), "") for one in shapes if len(one) == 2]
+    return kinds if "weight_hh" in name and len({*kinds}) > 1 and all(kinds) else []
 
 
 def rounded(value: float, digits: int = 2) -> str:

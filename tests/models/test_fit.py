@@ -207,9 +207,12 @@ def test_another_architecture_is_said_in_one_line(tmp_path: Path, state: State, 
     assert len(error.message) < 200 + len(str(tmp_path))
 
 
-def test_a_sibling_of_the_architecture_does_not_fit_either(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["shufflenet_v2_x0_5", "timm:resnet10t"])
+def test_a_sibling_of_the_architecture_does_not_fit_either(tmp_path: Path, name: str) -> None:
+    if name.startswith("timm:"):
+        pytest.importorskip("timm")
     path = saved(tmp_path, models.shufflenet_v2_x1_0().state_dict())
-    hint = rejected(path, "shufflenet_v2_x0_5").hint or ""
+    hint = rejected(path, name).hint or ""
     assert hint.startswith("modelscope summary shufflenet_v2_x1_0 -c ")
 
 
@@ -265,13 +268,37 @@ def test_a_checkpoint_of_other_sizes_names_two_of_its_shapes(tmp_path: Path, sta
     assert error.message.count(", not ") == 2
 
 
-def test_the_gates_of_recurrent_layers_are_not_taken_for_classes() -> None:
-    head, other = nn.ModuleDict({"rnn": nn.LSTM(4, 3), "fc": nn.Linear(3, 2)}), nn.GRU(4, 3)
-    state = {**head["fc"].state_dict(prefix="fc."), **other.state_dict(prefix="rnn.")}
+CELLS = {
+    nn.LSTM: "4 gates (LSTM)",
+    nn.GRU: "3 gates (GRU)",
+    nn.RNN: "1 gate (RNN)",
+    nn.GRUCell: "3 gates (GRU)",
+}
+
+
+@pytest.mark.parametrize(("theirs", "own"), [(nn.GRU, nn.LSTM), (nn.LSTM, nn.RNN), (nn.LSTMCell, nn.GRUCell)])
+def test_cells_of_another_kind_are_named_and_their_gates_are_not_classes(theirs, own):
+    model = nn.ModuleDict({"rnn": own(4, 3), "fc": nn.Linear(3, 2)})
+    state = {**model["fc"].state_dict(prefix="fc."), **theirs(4, 5).state_dict(prefix="rnn.")}
     with pytest.raises(CannotRunError) as caught:
-        load_state(state, head, strict=True, name="net.py:Net", file="gru.pt")
-    assert "rnn.weight_hh_l0 9×3, not 12×3" in caught.value.message
+        load_state(state, model, strict=True, name="net.py:Net", file="other.pt")
+    ours, kind = CELLS[own], CELLS.get(theirs, CELLS[nn.LSTM])
+    assert f" {kind}, not {ours}, rnn.bias_hh" in caught.value.message
     assert "classes" not in f"{caught.value.message} {caught.value.hint}"
+    answer = str(ms.diff(state, model.state_dict()))
+    assert f" has {kind} in A and {ours} in B; " in answer
+
+
+@pytest.mark.parametrize(("width", "options"), [(5, {}), (5, {"proj_size": 2}), (4, {"bidirectional": True})])
+def test_cells_of_another_size_are_not_another_kind(width, options):
+    sides = [nn.LSTM(4, 6).state_dict(), nn.LSTM(4, width, **options).state_dict()]
+    assert "gates" not in str(ms.diff(*sides))
+
+
+def test_a_head_beside_recurrent_layers_may_have_other_classes():
+    layers = [nn.ModuleDict({"rnn": nn.LSTM(4, 3), "fc": nn.Linear(3, n)}) for n in (2, 5)]
+    with pytest.raises(CannotRunError, match="it has 5 classes, the model 2"):
+        load_state(layers[1].state_dict(), layers[0], strict=True, name="net.py:Net", file="other.pt")
 
 
 class Sized(nn.Module):

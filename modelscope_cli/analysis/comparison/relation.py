@@ -13,7 +13,7 @@ from modelscope_cli.analysis.comparison.distance import plain_values
 from modelscope_cli.analysis.comparison.moved import RELATIONS, find_moved
 from modelscope_cli.analysis.comparison.variants import coarse
 from modelscope_cli.records.diff import Cause, TensorDifference
-from modelscope_cli.records.naming import counted, dtype_name, layer_of, some
+from modelscope_cli.records.naming import cells_of, counted, dtype_name, layer_of, some
 
 # Weights trained from two starts have a cosine about 0, and after fine-tuning mostly one above 0.5.
 _RELATED = 0.3
@@ -137,7 +137,8 @@ def _beside(
     # With a layer that one side alone has goes the norm beside it, and with another width all norms
     blocks = {(layer_of(layer_of(row.name)), row.status) for row in weights}
     is_wider = any(row.status == "reshaped" for row in weights)
-    texts = []
+    cells = [(row.name, cells_of(row.name, row.shape or (), row.b_shape or ())) for row in rows]
+    texts = [f"{name} has {' in A and '.join(kinds)} in B" for name, kinds in cells if kinds][:1]
     whats = {"removed": "missing in B", "added": "only in B", "reshaped": "of another shape"}
     for status, what in whats.items():
         group = [row for row in rows if row.status == status and row not in told]

@@ -55,7 +55,7 @@ def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation
         largest = rounding_at(last[0].order, coarser)
         reason = f"rounding of {coarser} in the last layer, relative to the size of its values"
     run = replace(ours.run, command="diff", argv=invoked.argv, input=None, elapsed_ms=invoked.elapsed_ms)
-    other = theirs.run
+    other, has_losses = theirs.run, isinstance(ours, WatchRecord) and ours.loss and theirs.loss
     return DiffRecord(
         run=run,
         b=DiffSide(other.model, other.device, other.dtype, other.seed, None),
@@ -66,9 +66,7 @@ def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation
         totals=count_up(rows),
         figures=rows,
         settings=tuple(_differing_settings(ours, theirs)),
-        causes=tuple(_compared(ours, theirs))
-        if isinstance(ours, WatchRecord) and ours.loss and theirs.loss
-        else (),
+        causes=tuple(_compared(ours, theirs)) if has_losses else (),
     )
 
 

@@ -110,11 +110,7 @@ def _through(module: str, attributes: list[str]) -> str | None:
 
 def _of_python(modules: list[str], attribute: str) -> str | None:
     """Judge a name of the standard library: of a class in a public module only the constructor could do harm."""
-    is_private = any(_is_private(module) for module in modules)
+    is_private = any(module.startswith("_") for module in modules)
     if is_class_like(attribute) and not is_private:
         return None
     return f"is a {'private ' * is_private}part of Python's own library that no checkpoint needs"
-
-
-def _is_private(name: str) -> bool:
-    return name.startswith("_")

@@ -1,12 +1,11 @@
 """One trial: the script with one thing changed, measured, and kept from writing anywhere else."""
 
-import json
 import os
 import random
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -54,9 +53,6 @@ class Spec:
     results: str
     output: str
     writable: list[str] | None
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
 
 
 def run(spec: Spec) -> NoReturn:

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -89,7 +90,7 @@ class TrialRunner:
             output=str(place / "output"),
             writable=[str(place), *map(str, self._writable)] if landlock.is_available() else None,
         )
-        (place / "spec").write_text(spec.to_json())
+        (place / "spec").write_text(json.dumps(asdict(spec)))
         process = self._idle.pop() if self._idle else TrialProcess()
         try:
             has_ended = process.run(str(place / "spec"), until, is_cut)
