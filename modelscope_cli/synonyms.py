@@ -20,7 +20,7 @@ mean: average avg mu; std: sd stddev stdev deviation standarddeviation sigma
 min: minimum lowest; max: maximum highest
 params: parameters nparams numparams; macs: multadds madds; type: class kind module layertype
 output: outputsize outputshape; input: inputsize inputshape; kernel: kernelsize; zero: zeros sparsity
-l2: l2norm euclidean
+l2: l2norm euclidean; int64: int integer long
 cross-entropy: ce celoss xent softmax categorical categoricalcrossentropy
 bce: bcewithlogits bcewithlogitsloss binary binarycrossentropy sigmoid
 mse: l2 l2loss mseloss regression squarederror; nll: nllloss logsoftmax; integrated-gradients: ig intgrad
@@ -30,8 +30,7 @@ saliency: gradient gradients vanilla vanillagradient backprop guidedbackprop smo
 input-x-gradient: inputxgrad gradxinput gradtimesinput
 occlusion: rise lime shap kernelshap perturbation slidingwindow featureablation
 adamw: adam radam nadam; momentum: sgdm sgdmomentum
-nesterov: nag; float16: half fp16
-bfloat16: bf16; float32: fp32 full single
+nesterov: nag; float16: half fp16; bfloat16: bf16; float32: fp32 full single float; float64: double
 summary: info inspect show print torchinfo torchsummary graph describe architecture layers flops gflops macs params
 summary: parameters receptivefield memory profile profiler benchmark latency speed throughput timing depth shapes
 stats: activations activation histogram histograms dead deadrelu deadrelus deadchannels distribution calibrate

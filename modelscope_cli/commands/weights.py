@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -107,9 +108,8 @@ def weights(
         return _scan(file, fail_on, allow, where)
     if len(file) > 1:
         line = shlex.join(["modelscope", "weights", "--scan", *map(str, file)])
-        raise UsageError(
-            f"one checkpoint is listed at a time, not {len(file)}", f"{line}   only looks for code"
-        )
+        message = f"one checkpoint is listed at a time, not {len(file)}"
+        raise UsageError(message, f"{line}   only looks for code")
     needs_values = check_columns(where.layout, depth)
     try:
         record = ms.weights(
@@ -126,8 +126,12 @@ def weights(
         if error.record is not None:
             _tell_of_refused(error, error.record, fail_on, where)
         raise
-    emit(where, weights_sheet(record, depth), record, lambda: _review(str(file[0]), [record.safety], fail_on))
-    return FOUND if record.safety is not None and record.safety.fails(fail_on) else 0
+    sheet, code = weights_sheet(record, depth), 0
+    if record.safety is not None and record.safety.fails(fail_on):
+        code = FOUND
+        sheet = replace(sheet, facts=(*sheet.facts, ("verdict", f"{record.safety.rank}: exit code {code}")))
+    emit(where, sheet, record, lambda: _review(str(file[0]), [record.safety], fail_on))
+    return code
 
 
 def _tell_of_refused(error: ModelscopeError, record: WeightsRecord, fail_on: str, where: Destination) -> None:
@@ -146,9 +150,7 @@ def _tell_of_refused(error: ModelscopeError, record: WeightsRecord, fail_on: str
     if where.format in CI_FORMATS:
         emit(where, weights_sheet(record), record, lambda: _review(record.source, [record.safety], fail_on))
     if record.safety.dangerous:
-        error.hint = (
-            "do not load it; ask its author for model.state_dict(), saved as safetensors or by torch.save"
-        )
+        error.hint = "do not load it; ask its author for model.state_dict(), saved as safetensors"
     if record.safety.fails(fail_on):
         error.exit_code = FOUND
 

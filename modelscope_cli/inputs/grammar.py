@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.errors import UsageError, nearest_names
 from modelscope_cli.records.naming import absurdity
 from modelscope_cli.records.run import Shape
 
@@ -45,7 +45,8 @@ def parse_shape(text: str, option: str = "--input-shape ", hint: str = _SHAPE_HI
     prefix, colon, sizes = text.rpartition(":")
     dtype = prefix.strip() if colon else None
     if dtype is not None and dtype not in FLOATS + INTEGERS:
-        near = nearest(dtype, FLOATS + INTEGERS) or "try float32, int64, bool"
+        meant, *_ = *nearest_names(dtype, FLOATS + INTEGERS, 1), "float32"
+        near = f"{option}{meant}:{','.join(re.split('[,x ]+', sizes.strip('()[] ')))}"
         raise UsageError(f"'{prefix}' in '{option_typed}' is not a dtype", near)
     parts = sizes.strip("()[] ").split("," if "," in sizes else "x")
     shape = tuple(_whole_number(part, option_typed, hint) for part in parts)
@@ -80,7 +81,7 @@ def files_of(typed: Iterable[str]) -> list[str]:
 
 def shape_in(name: str, spec: str) -> ShapeSpec | None:
     """Return the shape in a spec of `--input`; None if it names a file."""
-    is_shape = re.fullmatch(r"(\w+:)?[\d\s]+(,[\d\s]*)*", spec) is not None
+    is_shape = re.fullmatch(r"(\w+:)?[\d\s]+([,x][\d\s]*)*", spec) is not None
     is_nearly = not os.path.exists(spec) and re.fullmatch(r"(\w*:)?[\w\s-]+(,[\w\s-]*)+", spec) is not None
     if not is_shape and not is_nearly:
         return None

@@ -19,7 +19,7 @@ from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import BrokenKind, Notice
 
 EMPTY, NOT_AN_IMAGE, TRUNCATED = "empty", "not an image", "truncated"
-TOO_LARGE, OF_32_BITS, UNREADABLE = "too large", "32-bit", "unreadable"
+TOO_LARGE, TOO_NARROW, OF_32_BITS, UNREADABLE = "too large", "too narrow", "32-bit", "unreadable"
 _MOST_NAMED = 10  # of each kind in the record
 _MOST_SHOWN = 3  # of each kind on one line
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.grammar import MAX_IMAGE_PIXELS
-from modelscope_cli.inputs.image import TOO_LARGE, Placement, UnreadableImageError
+from modelscope_cli.inputs.image import TOO_NARROW, Placement, UnreadableImageError
 from modelscope_cli.lean import without_dynamo
 
 with without_dynamo():
@@ -406,7 +406,7 @@ def _refuse_enormous(image: Image.Image, name: str, short_side: int) -> None:
     if image.width * image.height * (short_side / min(image.size)) ** 2 > MAX_IMAGE_PIXELS:
         long_side = round(max(image.size) * short_side / min(image.size))
         message = (
-            f"'{name}' ({image.width} x {image.height}) would become too large: short side {short_side},"
+            f"'{name}' ({image.width} x {image.height}) is too narrow: with a short side of {short_side},"
         )
         hint = f"--size {short_side},{short_side}"
-        raise UnreadableImageError(TOO_LARGE, f"{message} long side {long_side}", hint)
+        raise UnreadableImageError(TOO_NARROW, f"{message} its long side is {long_side:,}", hint)

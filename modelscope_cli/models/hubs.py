@@ -152,6 +152,7 @@ def is_in_timm(name: str) -> bool:
 
 def close_hubs(*, is_offline: bool) -> None:
     """Keep the hub libraries off the network for the rest of the process, imported yet or not, if it is offline."""
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # without a line for each retry
     if is_offline:
         os.environ["HF_HUB_OFFLINE"] = "1"
         constants: Any = sys.modules.get("huggingface_hub.constants")

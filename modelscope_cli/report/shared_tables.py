@@ -34,14 +34,6 @@ _LOADS = {
 }
 
 
-def safety_facts(safety: Safety) -> tuple[tuple[str, str], ...]:
-    """Return the facts of a checkpoint: every dangerous name, then the verdict."""
-    facts = []
-    if safety.dangerous:
-        facts.append(("dangerous", ", ".join(suspect.name for suspect in safety.dangerous)))
-    return (*facts, ("weights only", weights_only(safety.weights_only)))
-
-
 def weights_only(verdict: WeightsOnly) -> str:
     """Return whether torch loads a file with `weights_only=True`."""
     if verdict.loads == "with names":

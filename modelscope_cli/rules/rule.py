@@ -55,9 +55,13 @@ def read_threshold(typed: object, kind: str, option: str, most: float = math.inf
     text = ",".join(map(str, typed)) if isinstance(typed, list) else str(typed).strip()
     value = _shape(text) if kind == "shape" else _number(text, kind)
     words, example = _KINDS[kind]
-    if value is None or isinstance(typed, bool):
+    is_bare = isinstance(typed, str) and re.fullmatch(r"\d*\.0*[1-9]\d*", text)
+    lacks_unit = is_bare and kind in ("count", "bytes")
+    if value is None or lacks_unit or isinstance(typed, bool):
         started = _UNIT.match(text.upper()) if kind in ("count", "bytes") else None
         bytes_ = ("iB" if started and started[3] else "B") * (kind == "bytes")
+        if lacks_unit:
+            example = text + example.lstrip("0123456789")
         meant = f"{started[1]}{started[2]}{bytes_}" if started else example
         raise UsageError(f"'{option}{text}' is not {words}", f"{option}{meant}")
     if isinstance(value, float) and value > most:
@@ -92,10 +96,9 @@ def write_threshold(value: float | str | None, kind: str) -> str:
         return value
     if kind == "number" or value < 1000:
         return f"{value:g}" + (" B" if kind == "bytes" else "")
-    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if value >= size:
-            return f"{value / size:.4g} {unit}" + ("B" if kind == "bytes" else "")
-    raise AssertionError("unreachable")
+    units = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+    unit, size = next(one for one in units if value >= one[1])
+    return f"{value / size:.4g} {unit}" + ("B" if kind == "bytes" else "")
 
 
 @dataclass(frozen=True, slots=True)

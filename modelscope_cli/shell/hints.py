@@ -89,7 +89,7 @@ def _refuse_loose(argv: Sequence[str], at: int, one: Parameter) -> None:
     mark = "," if "=" in value else one.mark
     kind = _ANY if mark == "=" else _NAME if value.isidentifier() or not value[-1:].isdigit() else _NUMBER
     more = [*takewhile(lambda part: _is_loose(part, kind), rest)] if mark else []
-    if more:
+    if more and "--list" not in argv:  # which takes words to look for
         joined = mark.join((value.rstrip(","), *(part.strip(",") for part in more)))
         message = f"'{word}' takes one word, but got '{shlex.join([value, *more])}'"
         raise UsageError(message, _line([*argv[:at], joined, *after[len(more) :]]))
@@ -176,6 +176,8 @@ def _without(option: str, argv: Sequence[str]) -> str:
     is_value = owners and options_of(owners[0])[option].takes_value
     if after and not values and (is_value or _is_loose(after[0], _WORD)):
         values = [after[0]]
+    if option == "--list":
+        return "modelscope summary --list   lists the models"
     about = f"it is an option of {', '.join(owners)}" if owners else f"see modelscope {argv[0]} --help"
     about = f"{argv[0]} saves nothing without --out" if option == "--no-save" else about
     return f"{_line([*argv[:at], *argv[at + 1 + len(values) :]])}   {about}"

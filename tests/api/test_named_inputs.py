@@ -152,13 +152,14 @@ def test_a_name_that_is_wrong_or_missing_is_reported_with_a_line_that_works(both
     ("--input =1,3", "'--input =1,3' is not NAME=SPEC"),
     ("--input pixels=1,a,3", "'a' in '--input pixels=1,a,3' is not a whole number above 0"),
     ("--input pixels=in64:1,3", "'in64' in '--input pixels=in64:1,3' is not a dtype"),
+    ("--input tokens=int:2x7", "--input tokens=int64:2,7"),
     ("--input pixels=1,3,8,8 --input pixels=1,3,8,8 --input tokens=int64:1,2", "is given 2 times"),
     ("--input pixels=1,3,8,8 --input tokens=int64:1,2 --input-shape 1,3", "both give an input"),
     ("--input pixels=nowhere.jpg --input tokens=int64:1,2", "'nowhere.jpg' does not exist"),
 ])  # fmt: skip
 def test_what_is_typed_wrong_is_quoted(both, typed, message):
-    error, _ = both.failed(f"stats -m towers.py:Towers --quiet {typed}")
-    assert message in error
+    error, hint = both.failed(f"stats -m towers.py:Towers --quiet {typed}")
+    assert message in f"{error} {hint}"
 
 
 def test_train_mode_needs_two_images_and_says_so(towers):

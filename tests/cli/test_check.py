@@ -230,6 +230,8 @@ BAD = [
     ("--set MS202=nan", 2, "'--set MS202=nan' is not a number", "--set MS202=0.5"),
     ("--set MS202=1e9", 2, "'--set MS202=1e9' is above 1", "--set MS202=0.5"),
     ("--max-params lots", 2, "'--max-params lots' is not a count", "--max-params 25M"),
+    ("--max-params 11.5", 2, "'--max-params 11.5' is not a count", "--max-params 11.5M"),
+    ("--max-memory .5", 2, "'--max-memory .5' is not an amount of memory", "--max-memory .5MB"),
     ("--max-memory 5X", 2, "'--max-memory 5X' is not an amount of memory", "--max-memory 500MB"),
     ("--expect-output 1,a", 2, "'--expect-output 1,a' is not a shape", "--expect-output 1,1000"),
     ("--fail-on eror", 2, "'eror' is not a value of --fail-on: did you mean error", "--fail-on error"),

@@ -44,6 +44,7 @@ def folder(cwd):
     # another command after an option that this one lacks is its value
     ("predict net.py:Net img.jpg --mode train",
      "predict net.py:Net img.jpg   # it is an option of stats, grads, check, diff"),
+    ("train --list", "summary --list   # lists the models"),
     ("predict net.py:Net img.jpg --frob check", "predict net.py:Net img.jpg   # see modelscope predict --help"),
     # in another order
     ("--model resnet18 summary", "summary --model resnet18"),

@@ -12,7 +12,7 @@ def test_every_name_is_listed_once(run):
 @pytest.mark.parametrize("pattern", ["resnet", "RESNET", "vit_", "_v3_"])
 def test_a_word_is_a_part_of_the_name(run, pattern):
     expected = [name for name in sorted(models.list_models()) if pattern.lower() in name]
-    assert run(f"models {pattern}").column("name") == expected
+    assert run(f"models --columns name {pattern}").column("name") == expected
     assert run(f"summary --list {pattern}").column("name") == expected
 
 

@@ -326,7 +326,10 @@ def test_what_would_run_the_code_is_said(run, cwd, kind, name, loader):
     written(kind, name)
     document = run(f"weights --scan {name} --json", expect=1).json
     assert document["files"][0]["suspects"][0]["loader"] == loader
-    assert f"dangerous: {loader} would run " in run(f"weights {name}", expect=1).err
+    listed = run(f"weights {name} --format table", expect=1)
+    assert f"dangerous: {loader} would run " in listed.err
+    assert "posix.system" not in listed.out  # it is said once
+    assert "dangerous: exit code 1" in listed.out or name.startswith("a.np")  # which is refused
     assert f"{loader} would run " in run(f"weights --scan {name} --format github", expect=1).out
 
 

@@ -241,12 +241,9 @@ def fit_words(training: TrainingMemory) -> str:
 
     whose = "CPU" if training.device == "cpu" else training.device
     kernels = f", {'with' if fit.is_whole else 'without'} the temporary memory of {whose} kernels"
-    limit = numbers.memory(fit.limit_bytes)
-    given = (
-        f"batch {training.batch:,} {'fits' if training.batch <= fit.batch else 'does not fit'} into {limit}"
-    )
-    # The peak of the given batch is known without the temporary memory only
-    given += "" if fit.is_whole else f": it needs {numbers.memory(training.peak_bytes)}"
+    typed = f" ({fit.limit_bytes / 1e9:g} GB)" * (fit.limit_bytes % 10**6 == 0)
+    fits = "fits" if training.batch <= fit.batch else "does not fit"
+    given = f"batch {training.batch:,} {fits} into {numbers.memory(fit.limit_bytes)}{typed}"
     if fit.next_bytes is None:
         least = f"{numbers.memory(fit.peak_bytes)}, of {counted(fit.smallest, 'image')}"
         return f"no batch fits: the smallest step needs {least}{kernels}; {given}"

@@ -1,7 +1,7 @@
 """The columns of `weights`, flat or as a tree of sums."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from modelscope_cli.plain_text import plain
@@ -9,7 +9,7 @@ from modelscope_cli.records.identified import Identified
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.weights import ScanRecord, TensorRow, WeightsRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.shared_tables import ranks_of, safety_facts, scan_sheet
+from modelscope_cli.report.shared_tables import ranks_of, scan_sheet, weights_only
 from modelscope_cli.report.sheet import Column, Layout, Sheet, field_columns, size
 
 STATISTICS = ("mean", "std", "min", "max", "abs_max", "zero", "nan", "inf")
@@ -109,16 +109,16 @@ def answer(record: WeightsRecord | ScanRecord) -> str:
     if isinstance(record, ScanRecord):
         return f"{counted(len(record.files), 'file')} scanned: {ranks_of(record)}"
     text = _holds(record)
+    if record.safety and (dangerous := record.safety.dangerous):
+        loader = dangerous[0].loader
+        names = [one.name for one in dangerous if one.loader == loader]
+        text = f"dangerous: {loader} would run {some(names, 2)}; {text}"
     return text[:1].upper() + text[1:]
 
 
 def _holds(record: WeightsRecord) -> str:
-    """Return the dangerous code of a file, its architecture, size and precision, and its suspicious values."""
+    """Return the architecture of a file, its size and precision, and its suspicious values."""
     totals, words = record.totals, []
-    if record.safety and (dangerous := record.safety.dangerous):
-        loader = dangerous[0].loader
-        names = [one.name for one in dangerous if one.loader == loader]
-        words.append(f"dangerous: {loader} would run {some(names, 2)}")
     if record.architecture.candidates:
         words.append(f"fits {architecture(record.architecture)}")
     values = f"{totals.numel:,} values in {counted(totals.tensors, 'tensor')}"
@@ -172,11 +172,15 @@ def _facts(record: WeightsRecord) -> tuple[tuple[str, str], ...]:
         facts.append(("values", f"NaN or infinite in {counted(len(broken), 'tensor')}: {some(broken, 8)}"))
     if record.note:
         facts.append(("state dict", record.note))
-    if record.beside:
-        facts.append(("also in it", some([f"{key}: {text}" for key, text in record.beside.items()], 8)))
+    dangerous = {one.name for one in record.safety.dangerous} if record.safety else set()
+    if beside := [f"{key}: {text}" for key, text in record.beside.items() if text not in dangerous]:
+        facts.append(("also in it", some(beside, 8)))
     if record.metadata:
         facts.append(("metadata", some([f"{k}={_cut(v)}" for k, v in record.metadata.items()], 8)))
-    return (*facts, *(safety_facts(record.safety) if record.safety else ()))
+    if record.safety:
+        verdict = record.safety.weights_only
+        facts.append(("weights only", weights_only(replace(verdict, reason=None) if dangerous else verdict)))
+    return tuple(facts)
 
 
 def architecture(identified: Identified) -> str:
