@@ -145,9 +145,7 @@ def _tell_of_refused(error: ModelscopeError, record: WeightsRecord, fail_on: str
             PROGRESS.warn(warning.message)
     if record.safety.pickles:
         PROGRESS.note(f"weights only: {weights_only(record.safety.weights_only)}")
-    if where.format == "json":
-        emit(where, weights_sheet(record), record)
-    if where.format in CI_FORMATS:
+    if where.format in ("json", *CI_FORMATS):
         emit(where, weights_sheet(record), record, lambda: _review(record.source, [record.safety], fail_on))
     if record.safety.dangerous:
         error.hint = "do not load it; ask its author for model.state_dict(), saved as safetensors"

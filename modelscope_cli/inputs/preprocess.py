@@ -405,8 +405,6 @@ class Preprocessing:
 def _refuse_enormous(image: Image.Image, name: str, short_side: int) -> None:
     if image.width * image.height * (short_side / min(image.size)) ** 2 > MAX_IMAGE_PIXELS:
         long_side = round(max(image.size) * short_side / min(image.size))
-        message = (
-            f"'{name}' ({image.width} x {image.height}) is too narrow: with a short side of {short_side},"
-        )
+        message = f"'{name}' ({image.width} x {image.height}) is too narrow: with short side {short_side},"
         hint = f"--size {short_side},{short_side}"
         raise UnreadableImageError(TOO_NARROW, f"{message} its long side is {long_side:,}", hint)

@@ -113,4 +113,4 @@ def _input(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             figures = f"mean {batch.mean:.3g}, standard deviation {batch.std:.3g}"
             yield Sighting(None, batch.rms, f"{which} has {figures}, from {batch.min:.3g} to {batch.max:.3g}")
     if (n := evidence.flat_images) and evidence.is_real and evidence.inputs[0].min != evidence.inputs[0].max:
-        yield Sighting(None, n, f"one colour in {counted(n, 'image')}, as in a black one: nothing to see")
+        yield Sighting(None, n, f"{counted(n, 'image')} of a single colour")

@@ -181,7 +181,7 @@ class ModelComparison:
         rows = tuple(row for row in rows if {row.name, row.b_name} & kept and row.name not in left_out)
         if codes := [name for name, one in theirs.items() if is_exported and one.dtype in CODES]:
             what = f"B is quantised: {counted(len(codes), 'tensor')} of integers in it were not compared"
-            causes = (Cause("quantised", None, what, "with images, diff compares their outputs"), *causes)
+            causes = (Cause("quantised", None, what, "give images to compare their outputs"), *causes)
         if not causes and any(row.status not in ("same", "renamed", "folded") for row in rows):
             causes = tuple(relations(rows, ours, theirs))
         n_operators, difference = compare_operators([Path(side.model.name) for side in (a, b)])

@@ -73,7 +73,7 @@ def _relations_of_read(
     elif is_other or len(others) > 1:
         message = f"of the weights, {len(paired)} are in both, {len(reshaped)} of them with another shape; "
         message += f"{len(removed)} only in A, {len(added)} only in B"
-        yield Cause("architecture", None, message, "with images, diff compares their outputs")
+        yield Cause("architecture", None, message, "give images to compare their outputs")
     elif heads:
         least = min(heads, key=lambda row: row.shape or ())
         also = "".join(f"; {_outputs(row, row)}" for row in heads if row is not least)
@@ -176,7 +176,7 @@ def _channels(
     is_part = [all(bool(torch.isin(one[n], one[1 - n]).all()) for one in pairs) for n in (0, 1)]
     small, large = "BA" if is_part[1] else "AB"
     subset = f"; the values of {small} are a subset of those of {large}" * any(is_part)
-    return Cause("architecture", None, some(texts, 3) + subset, "with images, diff compares their outputs")
+    return Cause("architecture", None, some(texts, 3) + subset, "give images to compare their outputs")
 
 
 def _outputs(ours: TensorDifference, theirs: TensorDifference) -> str:

@@ -231,7 +231,8 @@ def _is_retyped(row: Difference) -> bool:
 
 
 def _status(row: Difference) -> str:
-    status = "within" if row.status == "same" and row.differing else row.status
+    is_within = row.status == "same" and row.differing
+    status = "within" if is_within else row.status.replace("reshaped", "another shape")
     return row.problem or ("retyped, within" if status == "within" and _is_retyped(row) else status)
 
 
@@ -363,7 +364,8 @@ def _sizes(record: DiffRecord) -> str:
 def _totals(record: DiffRecord) -> str:
     names = [field.name for field in dataclasses.fields(record.totals)[1:]]
     counts = [f"{getattr(record.totals, name)} {name.replace('_', ' ')}" for name in names]
-    return ", ".join(text for text in counts if not text.startswith("0 ")) or "nothing"
+    shown = ", ".join(text for text in counts if not text.startswith("0 ")) or "nothing"
+    return shown.replace("reshaped", "of another shape")
 
 
 def _tolerance(record: DiffRecord) -> str:
