@@ -148,6 +148,20 @@ def test_codes_of_a_quantised_file_are_not_the_outputs_of_layers(has_norm, is_sp
 
 
 @pytest.mark.parametrize("is_spoilt", [False, True])
+def test_the_bias_of_a_last_convolution_is_added_outside_its_scope(is_spoilt, tmp_path):
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 3, 1)).eval()
+    nn.init.constant_(model[2].bias, 2.0)
+    faults.export(model, X, tmp_path / "net.onnx", dynamo=False)
+    quantization.quantize_dynamic(tmp_path / "net.onnx", tmp_path / "q.onnx")
+    if is_spoilt:
+        nn.init.normal_(model[2].weight)
+    rows = ms.diff(model, tmp_path / "q.onnx", X).layers
+    assert [row.name for row in rows if row.status != "same"] == (["2", ""] if is_spoilt else [])
+
+
+@pytest.mark.parametrize("is_spoilt", [False, True])
 def test_of_an_export_of_integer_operators_only_the_output_is_said_to_be_compared(is_spoilt, tmp_path):
     quantization = pytest.importorskip("onnxruntime.quantization")
     torch.manual_seed(0)

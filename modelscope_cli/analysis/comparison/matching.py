@@ -198,12 +198,10 @@ def _match_scopes(
         split = _split(groups, len(called[key[0]]))
         if split is not None and len(split) > 1 and len(called[key[0]]) > 1:
             groups = [split[sorted(called[key[0]]).index(key[1])]]
-        alike = [
-            name
-            for group in groups
-            for name in leaving(group)
-            if name in values and values[name].shape == one.shape
-        ]
+        names = [name for group in groups for name in leaving(group)]
+        alike = [name for name in names if values[name].shape == one.shape]
+        if program.is_quantised and alike:  # the bias of a last layer is added under the name of the output
+            alike += [name for name in program.outputs if name in values and values[name].shape == one.shape]
         nearest = min(reversed(alike), key=lambda name: one.distance(values[name]), default=None)
         if nearest is None and len(groups) == 1 and kind.startswith(("Conv", "Linear")):
             sized = [name for name in leaving(groups[0]) if len(values[name].shape) == len(one.shape)]

@@ -149,7 +149,9 @@ def _own(record: DiffRecord) -> str:
     named = {None, *(name for row in own for name in (row.label, row.name))}
     # A cause elsewhere has told why these differ, and a value of another shape cannot be given to A
     is_elsewhere = any(one.layer not in named or one.kind in _OF_INPUTS for one in record.causes[:1])
-    if is_elsewhere or record.totals.reshaped:
+    # Nor can codes, behind which the layers of A are not given B's inputs
+    has_codes = any(row.matched == "no matching value in B" for row in record.layers or ())
+    if is_elsewhere or record.totals.reshaped or (has_codes and "quantised" in record.b.dtype):
         return ""
     rows = sorted(own, key=lambda row: -(row.own_l2 or 0.0))
     matched = [f"{one.matched}, " if one.matched else "" for one in rows]
