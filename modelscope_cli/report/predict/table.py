@@ -199,15 +199,15 @@ def _doctor_answer(record: DoctorRecord) -> str:
     best = max(record.variations, key=lambda row: row.accuracy or 0)
     n_changed = sum(row.changed > 0 for row in others)
     if meant.accuracy is not None and best.accuracy is not None:
-        right = numbers.percent(meant.accuracy)
+        right, most = (numbers.percent(one.accuracy) for one in (meant, best))
         gain = (best.accuracy - meant.accuracy) * record.images
         if gain > 2 * best.changed**0.5:  # of as many changes, half are for the better by chance
-            return f"Best is '{best.name}': {numbers.percent(best.accuracy)} right, the reference {right}"
+            return f"'{best.name}' is best: {most} right, against {right} of the reference"
         if record.other_order is None:
             if not gain:
-                return f"yours is best: {right} right; none of {len(others)} variations does better"
-            nearest = f"the best, '{best.name}', has {numbers.percent(best.accuracy)}"
-            return f"None of {len(others)} variations is clearly better than yours: {right} right; {nearest}"
+                return f"Yours is best: {right} right; none of {len(others)} variations does better"
+            nearest = f"'{best.name}', the best of {len(others)}, has {most}, which may be chance"
+            return f"No variation is clearly better than yours ({right} right): {nearest}"
     if not n_changed:
         predictions = counted(record.images, "prediction")
         return f"None of {len(others)} variations changes any of {predictions}"
@@ -382,11 +382,11 @@ def _score_words(record: PredictRecord) -> str:
     if record.output == "vectors":
         most = max((len(one.numbers) for one in record.predictions), default=0)
         if most == 1:
-            return "as the model outputs them; --scores sigmoid   only if they are logits of a class"
+            return "as the model outputs them; if they are logits of a class, add --scores sigmoid"
         many = f"; --format csv has all {most} numbers of each" if most > _FEW else ""
         return f"as the model outputs them, not class scores{many}"
     if record.output == "boxes":
-        return "score of the box as the model outputs it, best first; explain --target box:0 takes rank 1"
+        return "score of the box as the model outputs it, best first; explain --target box:0 explains rank 1"
     unit = "per pixel" if record.output == "pixels" else "per image"
     classes = f"{record.classes} classes"
     if record.threshold is None:
@@ -394,7 +394,7 @@ def _score_words(record: PredictRecord) -> str:
         if record.output == "classes" and not any(
             one.label for each in record.predictions for one in each.top
         ):
-            words += "; --output-kind embedding   if they are other numbers"
+            words += "; if they are not scores of classes, add --output-kind embedding"
     else:
         words = f"sigmoid: each of {classes} scored independently; predicted if {record.threshold:g} or more"
     over = "; mean over the pixels of the class" if record.output == "pixels" else ""
