@@ -6,7 +6,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch.optim import optimizer as optim
@@ -14,6 +14,9 @@ from torch.optim import optimizer as optim
 from modelscope_cli.errors import UsageError, failed_device
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler, unseen_by_modes
 from modelscope_cli.plain_text import in_one_line
+
+if TYPE_CHECKING:
+    from modelscope_cli.watching.step_time import StepTime
 
 _CAPTURED = "captured", "a CUDA graph was captured: the steps that it replays are not visible"
 _APART = "unwatched", "modelscope trained in this run: such a training has a record of its own"
@@ -38,14 +41,6 @@ def apart(own: "Guard") -> AbstractContextManager[None]:
     """Have every recorder but `own` look at nothing, while open."""
     others = [one for one in Guard.all if one is not own and one.is_open]
     return replaced(*[(one, "paused_by", _APART) for one in others])
-
-
-class Clock(Protocol):
-    """Counts how long the parts of a step take; see `step_time.StepTime`."""
-
-    def begin(self, part: str) -> None: ...
-
-    def end(self, part: str) -> None: ...
 
 
 class Guard:
@@ -74,7 +69,7 @@ class Guard:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=functools.partial(_close, weakref.ref(self)))
         self._told: set[str] = set()
-        self.step_time: Clock | None = None  # which counts what the calls take
+        self.step_time: StepTime | None = None  # which counts what the calls take
 
     @property
     def is_open(self) -> bool:

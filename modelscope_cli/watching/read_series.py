@@ -75,9 +75,7 @@ def merge_ranks(ranks: Sequence[RankLog]) -> RunSeries:
         loss=_scalars(ranks, lambda noted: [noted.loss]),
         lr=_scalars(ranks[:1], lambda noted: noted.lr),
         events=(*events, *find_other_ends(ranks), *find_same_data(ranks)),
-        births=tuple(
-            sorted((birth for rank in ranks for birth in rank.births), key=lambda birth: birth.step)
-        ),
+        births=tuple(sorted((one for rank in ranks for one in rank.births), key=lambda one: one.step)),
         facts=replace(
             first.facts.to_facts(int((first.end or {}).get("backward", 0))), ranks=compare_weights(ranks)
         ),

@@ -3,6 +3,7 @@
 import csv
 import math
 import re
+import shlex
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +15,10 @@ from torch.nn import functional as F
 
 import modelscope_cli as ms
 from modelscope_cli import watch
+from modelscope_cli.records.watch import SOUND, UNKNOWN
 from modelscope_cli.report.fold import fold
 from modelscope_cli.report.formats import FORMATS
-from modelscope_cli.report.watch.table import run_facts, watch_sheet
+from modelscope_cli.report.watch.table import run_facts, verdict_facts, watch_sheet
 from modelscope_cli.rules.training import judge_training
 
 
@@ -164,3 +166,26 @@ def test_the_first_scores_are_too_large_where_equal_ones_cost_far_less(recorded,
 
     said = dict(run_facts(recorded(script)))["loss"]
     assert ("the initial logits are too large" in said) is (times > 1 and share > 0)
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("a.py --lr 1", "modelscope watch --try-fixes a.py --lr 1   # "),
+        (
+            "--out=runs/a -m 'my train'",
+            "modelscope watch --try-fixes --force --out=runs/a -m 'my train'   # ",
+        ),
+        ("", None),  # in Python
+    ],
+)
+def test_what_cannot_be_told_says_what_to_run(typed, told):
+    unclear = training(
+        verdict=UNKNOWN, loss=(loss(tuple(2.3 + 0.5 * (i % 3) for i in range(60))),), criteria=()
+    )
+    argv = ("watch", *shlex.split(typed)) if typed else ()
+    record = replace(unclear, run=replace(unclear.run, argv=argv))
+    hints = [words for _, words in verdict_facts(record) if words.startswith("try: ")]
+    assert [told in hint for hint in hints] == ([True] if told else [])
+    for other in (replace(record, steps=5), replace(record, ranks=2), replace(record, verdict=SOUND)):
+        assert not [words for _, words in verdict_facts(other) if "try-fixes" in words]
