@@ -131,12 +131,14 @@ class Bookkeeper:
         """Note the facts about the schedules of an optimizer; they may be gone when the run ends."""
         for reference, known in self.schedules:
             schedule = reference()
+            # Of OneCycleLR the peak, of others the rate that the optimizer was made with
+            rates = [one.get("max_lr", one.get("initial_lr")) or 0.0 for one in optimizer.param_groups]
             if schedule is not None and getattr(schedule, "optimizer", None) is optimizer:
                 known |= {
                     "schedule": type(schedule).__name__,
                     "optimizer": label,
                     "total": _length_of(schedule),
-                    "base": min(getattr(schedule, "base_lrs", ()), default=None),
+                    "base": min(rates, default=None),
                     "used": schedule.last_epoch,
                     "steps": steps,
                 }
@@ -192,11 +194,7 @@ class Bookkeeper:
         self.cycle(optimizer).before_unscaling()
 
     def after_backward(self, is_looking: bool, scale: float) -> None:
-        """Note which parameters have a gradient, if the current step is recorded.
-
-        Args:
-            scale: factor of the gradient scaler.
-        """
+        """Note which parameters have a gradient, if the step is recorded; `scale`: factor of a gradient scaler."""
         for cycle in self._cycles.values():
             cycle.after_backward(scale)
         if is_looking:

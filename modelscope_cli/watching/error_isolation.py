@@ -6,7 +6,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch.optim import optimizer as optim
@@ -14,9 +14,6 @@ from torch.optim import optimizer as optim
 from modelscope_cli.errors import UsageError, failed_device
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler, unseen_by_modes
 from modelscope_cli.plain_text import in_one_line
-
-if TYPE_CHECKING:
-    from modelscope_cli.watching.step_time import StepTime
 
 _CAPTURED = "captured", "a CUDA graph was captured: the steps that it replays are not visible"
 _APART = "unwatched", "modelscope trained in this run: such a training has a record of its own"
@@ -69,7 +66,7 @@ class Guard:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=functools.partial(_close, weakref.ref(self)))
         self._told: set[str] = set()
-        self.step_time: StepTime | None = None  # which counts what the calls take
+        self.step_time: Any = None  # a `StepTime`, which counts what the calls take
 
     @property
     def is_open(self) -> bool:

@@ -23,11 +23,7 @@ def read_record(folder: Path) -> WatchRecord:
 
 
 def record_of(series: RunSeries, *, is_running: bool = False) -> WatchRecord:
-    """Return the record of a run with its findings.
-
-    Args:
-        is_running: the log has no end because the run goes on.
-    """
+    """Return the record of a run with its findings; the log of one that goes on has no end."""
     first = series.ranks[0]
     trained = (row.model for row in series.parameters if row.model != row.optimizer)
     models = ", ".join(dict.fromkeys((*(row.model for row in series.layers), *trained)))

@@ -123,11 +123,7 @@ class StepTime:
 
     @contextmanager
     def installed(self, is_evaluating: Callable[[], bool]) -> Iterator[None]:
-        """Look at the clock while open.
-
-        Args:
-            is_evaluating: whether the script validates.
-        """
+        """Look at the clock while open; `is_evaluating` tells whether the script validates."""
         iterator, loader = dataloader._BaseDataLoaderIter, dataloader.DataLoader
         timed = self._timed
 

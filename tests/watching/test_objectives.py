@@ -222,6 +222,19 @@ def test_a_warm_up_that_is_stepped_by_epoch_or_far_longer_than_the_run(
     assert ("MS758" in codes(record)) == is_found
 
 
+def test_the_peak_of_a_cycle_is_its_base(recorded) -> None:
+    def script():
+        model = nn.Linear(6, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.5, 100, div_factor=1e6)
+        for _ in range(3):
+            guesses(model).backward()
+            optimizer.step()
+            schedule.step()
+
+    assert [one.base for one in recorded(script).facts.schedules] == [0.5]
+
+
 # Copies of a model that stay as they were
 
 

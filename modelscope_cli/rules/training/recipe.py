@@ -29,6 +29,7 @@ _UNEVEN = 1.1  # times the least norm
 _MOSTLY = 0.9  # of the cycles, or the steps
 _RARE, _LOW = 10, 0.15  # steps for one of the schedule; share of the learning rate that is never reached
 _SWINGS = 8  # lengths of a cosine, which rises again after each
+_SHORTER = "make its warm-up shorter than the run; for OneCycleLR, lower total_steps, pct_start or div_factor"
 _ABOVE_0 = "give it a learning rate above 0: check lr, and whatever changes it before the first step"
 _UNSCALED = "call scaler.unscale_(optimizer) after backward(), and before clip_grad_norm_"
 _FAR = 10.0  # times the largest gradient
@@ -205,13 +206,15 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             yield TrainingSighting(None, 0, one.used / one.steps, words, one.made)
         rates = list(case.rates(one.optimizer).values())
         is_rare = MIN_STEPS <= _RARE * one.used <= one.steps
-        is_still = case.fails and bool(still_weights(case, SMALL)[0])
         is_low = one.base and rates and rates[0] < rates[-1] == max(rates) < _LOW * one.base
+        is_still = case.fails and bool(still_weights(case, SMALL)[0])
+        if rates and case.progress.learns is not True and one.steps >= 2 * MIN_STEPS:
+            is_still |= rates[-1] < _GONE * (one.base or 0.0)
         if is_low and (is_rare or is_still):
             words = f"{one.schedule} was stepped {counted(one.used, 'time')} in {counted(one.steps, 'step')}"
             words += f" of {one.optimizer}: it is still warming up at the end,"
             words += f" at {rates[-1]:.2g} of {one.base:.2g}"
-            shorter = None if is_rare else "make its warm-up shorter than the run"
+            shorter = None if is_rare else _SHORTER
             yield TrainingSighting(None, 0, one.used / max(one.steps, 1), words, one.made, hint=shorter)
             return
 
