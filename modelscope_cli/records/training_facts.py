@@ -91,7 +91,7 @@ class ScheduleFacts:
         made: the line that made it.
         total: steps that it is made for, 0 if unknown; `used`: its own steps.
         steps: those that its optimizer took.
-        base: the lowest learning rate that its optimizer was made with.
+        base: the lowest learning rate that its optimizer was made with, or the peak of OneCycleLR.
     """
 
     schedule: str

@@ -131,14 +131,13 @@ class Bookkeeper:
         """Note the facts about the schedules of an optimizer; they may be gone when the run ends."""
         for reference, known in self.schedules:
             schedule = reference()
-            # Of OneCycleLR the peak, of others the rate that the optimizer was made with
-            rates = [one.get("max_lr", one.get("initial_lr")) or 0.0 for one in optimizer.param_groups]
+            peaks = [one.get("max_lr", one.get("initial_lr")) or 0.0 for one in optimizer.param_groups]
             if schedule is not None and getattr(schedule, "optimizer", None) is optimizer:
                 known |= {
                     "schedule": type(schedule).__name__,
                     "optimizer": label,
                     "total": _length_of(schedule),
-                    "base": min(rates, default=None),
+                    "base": min(peaks, default=None),
                     "used": schedule.last_epoch,
                     "steps": steps,
                 }

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from modelscope_cli.records.findings import ERROR
-from modelscope_cli.records.naming import counted, percent
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.trials import GRADIENT, Trials
 from modelscope_cli.records.watch import FAULT, LEARNING, SOUND, UNKNOWN, TrainingFacts, TrainingFinding
 from modelscope_cli.rules.rule import rules_in
@@ -186,7 +186,7 @@ def _why_unknown(case: Case) -> str | None:
         return f"{_how_far(case)}; losses of models trained against each other do not tell how good they are"
     reason = f"the mean loss is {main.began()} and {main.end:.3g} over the last"
     if case.progress.learns:
-        return _doubt(case)
+        return doubt(case.facts)
     if (point := case.progress.of_one_point) is not None and main.has_fallen and not case.fails:
         words = f"{reason}, but would be {point:.3g} if all outputs were the same"
         return f"{words}: the fall may be a collapse"
@@ -201,14 +201,6 @@ def _why_unknown(case: Case) -> str | None:
         labels = labels_seen(case.facts, case.course.steps)
         return f"{reason}; {case.course.steps:,} steps, of at most about {labels:,.0f} labels, are too few to tell"
     return f"{reason}: it is still falling" if main.is_falling else reason
-
-
-def _doubt(case: Case) -> str | None:
-    """Return why a model that learns may only memorise."""
-    doubts, accuracy = doubt(case.facts), case.progress.accuracy
-    if doubts and doubts.startswith("the accuracy") and accuracy is not None:
-        return f"accuracy {percent(accuracy, 1)} in training, as if it memorises, but {doubts}"
-    return doubts
 
 
 # Faults that explain no other finding; with a link of its own, a sighting explains symptoms without another cause.

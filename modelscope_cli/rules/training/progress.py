@@ -344,6 +344,7 @@ def doubt(facts: TrainingFacts) -> str | None:
     risen above that of the best constant.
     """
     doubts = []
+    known = max((accuracy_of(one)[0] or 0.0 for one in facts.criteria if one.is_training), default=0.0)
     for one in facts.criteria:
         if one.is_training or has_positions(one):
             continue
@@ -361,10 +362,12 @@ def doubt(facts: TrainingFacts) -> str | None:
             if luck <= LUCKY and (accuracy >= (1 + guessed) / 2 or not costs_more_than_guessing(one)):
                 continue  # it has learnt, however sure it is where it is wrong
             if guessed < _IMBALANCED and not one.is_weighted:
-                words = f"the accuracy in evaluation is {100 * accuracy:.1f} % on {rows:,} labels: chance is "
+                is_apart = known > max(accuracy, guessed) + _MARGIN
+                words = f"accuracy {100 * known:.1f} % in training, as if it memorises, but " * is_apart
+                words += f"the accuracy in evaluation is {100 * accuracy:.1f} % on {rows:,} labels: chance "
                 n = f"{100 * luck:.0f}" if luck > LUCKY else "at most 1"
                 often = f", and guessing is at least as good in {n} of 100 such evaluations"
-                doubts.append(f"{words}{100 * guessed:.1f} %{often if luck < 1 else ''}")
+                doubts.append(f"{words}is {100 * guessed:.1f} %{often if luck < 1 else ''}")
         if costs_more_than_guessing(one):
             guess = math.log(one.classes) if one.is_weighted else one.label_entropy
             doubts.append(f"the loss in evaluation is {cost:.4g}, above chance level, {guess:.4g}")
