@@ -25,7 +25,7 @@ from trainings import (
 )
 
 from modelscope_cli.records.findings import ERROR, WARNING
-from modelscope_cli.records.training_facts import OUTPUT, Birth, TimeFacts
+from modelscope_cli.records.training_facts import OUTPUT, Birth, ScheduleFacts, TimeFacts
 from modelscope_cli.records.watch import LEARNING, SOUND, UNKNOWN, WatchRecord
 from modelscope_cli.report.training_facts import training_answer
 from modelscope_cli.rules.training import RULES, judge_training
@@ -427,3 +427,22 @@ def test_few_labels_show_memorising_by_their_interval_and_a_loss_far_above_chanc
     messages = [each.message for each in judged(training(criteria=(one, other))).findings]
     assert len(messages) == is_memorised
     assert all("95 % interval" in said and "loss above chance level" in said for said in messages)
+
+
+@pytest.mark.parametrize(("last", "codes_found"), [(1e-3, ["MS758"]), (5e-2, [])])
+def test_a_cycle_that_ends_before_its_rate_is_near_the_peak(last: float, codes_found: list[str]) -> None:
+    schedules = (ScheduleFacts("OneCycleLR", "SGD", "a.py:6", 50_000, N, N, base=1.0),)
+    noisy, rates = tuple(2.3 + 0.5 * (i % 3) for i in range(N)), tuple(last * (i + 1) / N for i in range(N))
+    record = training(loss=(loss(noisy),), lr=(loss(rates),), criteria=(), schedules=schedules)
+    assert [one.code for one in judged(record).findings] == codes_found
+    assert all("div_factor" in one.hint for one in judged(record).findings)
+
+
+def test_what_is_memorised_is_told_with_both_accuracies() -> None:
+    half = criterion(accuracy=(0.6,) * N)
+    shown = {"step": (N,), "rows": (100,), "commonest_labels": (0.1,), "accuracy": (0.1,), "value": (4.0,)}
+    reason = judged(training(criteria=(half, criterion(is_training=False, **shown)))).reason
+    assert reason is not None
+    assert reason.startswith(
+        "accuracy 60.0 % in training, as if it memorises, but the accuracy in evaluation is 10.0 %"
+    )

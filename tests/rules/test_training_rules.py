@@ -417,25 +417,6 @@ def test_a_warm_up_that_lasts_is_named_once_the_training_fails() -> None:
     assert codes(training(failing=True, lr=(rising,), parameters=weights))[0] == "MS710"
 
 
-@pytest.mark.parametrize(("last", "codes_found"), [(1e-3, ["MS758"]), (5e-2, [])])
-def test_a_cycle_that_ends_before_its_rate_is_near_the_peak(last: float, codes_found: list[str]) -> None:
-    schedules = (ScheduleFacts("OneCycleLR", "SGD", "a.py:6", 50_000, N, N, base=1.0),)
-    noisy, rates = tuple(2.3 + 0.5 * (i % 3) for i in range(N)), tuple(last * (i + 1) / N for i in range(N))
-    record = training(loss=(loss(noisy),), lr=(loss(rates),), criteria=(), schedules=schedules)
-    assert codes(record) == codes_found
-    assert all("div_factor" in one.hint for one in judged(record).findings)
-
-
-def test_what_is_memorised_is_told_with_both_accuracies() -> None:
-    half = criterion(accuracy=(0.6,) * N)
-    shown = {"step": (N,), "rows": (100,), "commonest_labels": (0.1,), "accuracy": (0.1,), "value": (4.0,)}
-    reason = judged(training(criteria=(half, criterion(is_training=False, **shown)))).reason
-    assert reason is not None
-    assert reason.startswith(
-        "accuracy 60.0 % in training, as if it memorises, but the accuracy in evaluation is 10.0 %"
-    )
-
-
 def test_what_hardly_varies_does_not_hide_what_is_certain() -> None:
     flat = entering(std=(0.01,) * N, min=(0.0,) * N, max=(0.05,) * N)
     found = judged(training(failing=True, inputs=(flat,), optimizers=(stepping(emptied=16),))).findings
