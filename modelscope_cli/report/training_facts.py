@@ -10,11 +10,7 @@ NO_METRIC = "no fault found; without a metric the quality is unknown"
 
 
 def story(findings: Sequence[TrainingFinding], verdict: str, reason: str | None) -> list[tuple[str, str]]:
-    """Return the verdict, causes and consequences as lines below a table.
-
-    Args:
-        reason: why there is no verdict, or what it does not cover.
-    """
+    """Return the verdict with its reason, the causes and consequences as lines below a table."""
     lines = []
     if not findings or verdict == CRASHED:
         sentence = training_answer((), verdict, reason)
@@ -32,11 +28,7 @@ def story(findings: Sequence[TrainingFinding], verdict: str, reason: str | None)
 def training_answer(
     findings: Sequence[TrainingFinding], verdict: str, reason: str | None, course: str = ""
 ) -> str:
-    """Return the verdict on a training in one sentence: the first cause, or how it went.
-
-    Args:
-        course: how loss and accuracy went.
-    """
+    """Return the verdict on a training in one sentence: the first cause, or the course of loss and accuracy."""
     if verdict == CRASHED and reason is not None:
         more = f"; {counted(len(findings), 'finding')}" if findings else ""
         return f"{reason[:1].upper()}{reason[1:]}{more}"

@@ -446,3 +446,10 @@ def test_what_is_memorised_is_told_with_both_accuracies() -> None:
     assert reason.startswith(
         "accuracy 60.0 % in training, as if it memorises, but the accuracy in evaluation is 10.0 %"
     )
+
+
+@pytest.mark.parametrize("changes", [{"steps": 5}, {"loss": ()}, {"steps": 0}])
+def test_a_record_that_an_error_stopped_is_called_incomplete(changes) -> None:
+    broken = training(**changes, events=(event("broken", "recording stopped: boom"),))
+    assert (judged(broken).reason or "").startswith("the record is incomplete: an error stopped it after")
+    assert "after the error that stopped" in (judged(training(events=broken.events)).reason or "")

@@ -86,7 +86,7 @@ def judge_training(
     )
     if findings:
         return Judgement(findings, FAULT, None)
-    if (reason := _why_unknown(case)) is not None:
+    if (reason := _why_incomplete(case) or _why_unknown(case)) is not None:
         return Judgement((), UNKNOWN, reason)
     is_evaluated = any(not one.is_training and one.series.step for one in facts.criteria)
     held = {one.model for one in course.parameters if one.optimizer}
@@ -142,6 +142,8 @@ def _unseen(case: Case) -> Iterator[str]:
     """Yield what the verdict does not cover, as it could not be seen."""
     kinds = {event.kind for event in case.course.events}
     optimizers = case.facts.optimizers
+    if "broken" in kinds:
+        yield "what came after the error that stopped the recording"
     if "compiled" in kinds:
         yield "the layers of a compiled model, which are not visible"
     elif "captured" in kinds:
@@ -162,6 +164,14 @@ def _how_far(case: Case) -> str:
         return f"the loss {falls.pop()} from {losses[0].early:.3g} to {losses[0].end:.3g}"
     how = f"both losses {falls.pop()}" if len(falls) == 1 and len(losses) == 2 else "the losses changed"
     return f"{how}: {', '.join(ends)}"
+
+
+def _why_incomplete(case: Case) -> str | None:
+    """Return that an error stopped the recording before there was enough to judge; None otherwise."""
+    is_broken = any(one.kind == "broken" for one in case.course.events)
+    if is_broken and (case.course.steps < MIN_STEPS or case.progress.main is None):
+        return f"the record is incomplete: an error stopped it after {counted(case.course.steps, 'step')}"
+    return None
 
 
 def _why_unknown(case: Case) -> str | None:

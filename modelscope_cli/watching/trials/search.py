@@ -46,11 +46,7 @@ class NoMoreTrialsError(Exception):
 
 @dataclass(slots=True)
 class Search:
-    """The search for the change that makes one script learn.
-
-    Args:
-        run: see `Run`; raises `NoMoreTrialsError`.
-    """
+    """The search for the change that makes one script learn; `run`, a `Run`, may raise `NoMoreTrialsError`."""
 
     record: WatchRecord
     run: Run
