@@ -67,6 +67,9 @@ class Budget:
     rules see depends little on the load of the machine. Other steps are followed, see `finite_flags`, at a lower
     budget.
 
+    Threads that wait for a core spin, and a record among other programs may take twenty times as long as alone. The
+    first steps therefore count as many times the shortest of their records.
+
     What hooks cost outside of their own functions is seen only in the length of a step. It counts as far as the
     step took longer than a plain one usually does, up to as much again as was measured.
     """
@@ -81,6 +84,7 @@ class Budget:
     _begun: float = 0.0
     _ended: float = 0.0  # the last step
     _spent: float = 0.0
+    _least: float = math.inf  # that a record took
     _usual: float | None = None  # length of a plain step
     _losses: list[float] = field(default_factory=list)  # the early ones
 
@@ -107,7 +111,9 @@ class Budget:
         else:
             longer = took - self._usual if self._usual is not None else math.inf
             seconds = min(max(longer, seconds), 2 * seconds)
-        self._spent += seconds
+            self._least = min(self._least, seconds)
+        is_first = self._is_opening and not is_plain
+        self._spent = self._least * self.n if is_first else self._spent + seconds
         if self._is_opening and (self.n >= _OPENING or not self._is_within(_OPENING_S)):
             self._is_opening, self._begun, self._spent = False, now, 0.0
 

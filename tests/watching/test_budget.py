@@ -88,6 +88,20 @@ def test_a_loss_that_does_not_fall_has_as_much_time_for_early_records_as_its_ste
     assert (sum(step >= 30 for step in allowed) > 20) is are_many
 
 
+def test_the_first_steps_are_all_recorded_beside_programs_that_slow_some_records_down(monkeypatch):
+    for name, seconds in (("_OPENING_S", 2.0), ("_EARLY_S", 0.02)):
+        monkeypatch.setattr(f"modelscope_cli.watching.schedule.{name}", seconds)
+    clock = Clock(0.0)
+    budget = Budget(clock)
+    for step in range(20):
+        assert budget.allows(step, step - 1)
+        seconds = 0.5 if step % 3 < 2 else 0.02
+        clock.now += 0.01 + seconds
+        budget.n += 1
+        budget.see_loss(1 - 0.04 * step)
+        budget.take(seconds, is_plain=False)
+
+
 @pytest.mark.parametrize("n", [1, 2])
 def test_losses_of_several_optimizers_need_not_fall(n):
     model = nn.Linear(4, 2)
