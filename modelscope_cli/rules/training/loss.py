@@ -187,7 +187,7 @@ def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """
     course, far = case.progress.main, far_targets(case)
     if far is not None and far[2]:
-        yield TrainingSighting(None, 0, far[1], far[0], _place(case), link=Link.DATA, hint=STANDARDISE)
+        yield TrainingSighting(None, 0, far[1], far[0], _place(case), None, Link.INITIALISATION, STANDARDISE)
         return
     if case.progress.learns is not False or course is None or course.n < threshold or course.has_broken:
         return
