@@ -61,10 +61,7 @@ def test_channels_that_die_follow_from_targets_that_are_far_away() -> None:
     assert "20 times as far from the first outputs" in judged(record).findings[0].message
     raw = entering("fc", "Linear", mean=(60.0,) * N, std=(60.0,) * N, min=(0.0,) * N, max=(255.0,) * N)
     bytes_in = replace(record, facts=replace(record.facts, inputs=(entering(), raw)))
-    assert told(bytes_in)[:2] == [
-        ("MS726", None),
-        ("MS735", "MS726"),
-    ]  # of an autoencoder the targets as well
+    assert told(bytes_in)[0] == ("MS726", None)  # in an autoencoder the same values are the targets
 
 
 @pytest.mark.parametrize(
