@@ -187,7 +187,7 @@ def _accuracy(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: share of images predicted as the class that their folder is named after
     Source: set by you; computed as in modelscope predict
-    Hint: modelscope predict MODEL FOLDER --truth folders   shows each class and what it is confused with
+    Hint: modelscope predict MODEL FOLDER --truth folders --table confusions   shows which classes are confused
     Why: you set this limit: a model that is wrong more often should not be released
     """
     assert evidence.accuracy is not None
@@ -203,8 +203,8 @@ def _chance(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Measure: lower end of the 95 % interval of the error rate, relative to always predicting the most frequent
         class; the upper end is at least 1
     Source: our reasoning: if the interval also includes half of that error rate, there are too few images to tell
-    Hint: modelscope predict MODEL FOLDER --truth folders   shows each class; check the checkpoint, the order of the
-        labels and the preprocessing
+    Hint: modelscope predict MODEL FOLDER --truth folders --table classes   shows each class; check the
+        checkpoint, the order of the labels and the preprocessing
     Why: the model has learnt nothing that helps here, or its weights, labels or images are not those it was trained
         with
     """

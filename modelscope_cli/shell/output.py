@@ -170,7 +170,7 @@ def emit(
         _console.show(render_table(seen, _console.terminal_width(), None if is_whole else fold(seen)))
     elif format == "table" and where.format == "auto":
         _console.write(to_text(sheet, _LOG_WIDTH))
-        if review is not None and not verdict:  # else it is among the facts
+        if review is not None and not sheet.facts_of(is_answer=True):
             _console.write(last_line(review()) + "\n")
     else:
         _console.write(render(where.formats[format]))

@@ -165,6 +165,10 @@ def test_labels_in_another_order_are_recognised(run, cwd):
     assert "accuracy 0.0 % of 30 images" in facts
     other = f"other order accuracy 100.0 % with the labels in this order: --labels {','.join(CLASSES)}"
     assert other in facts
+    measures = run(
+        f"predict {model} {{samples}}/shapes --labels {','.join(order)} --truth folders -f table"
+    ).out
+    assert "other order" in measures
     doctor = f"predict {model} {{samples}}/shapes --doctor -f table"
     said = " ".join(run(f"{doctor} --labels {','.join(order)}").out.split())
     assert other in said

@@ -111,7 +111,7 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
     facts = []
     if report.accuracy is not None and table != MEASURES:  # where they are rows
         facts.append(("accuracy", numbers.accuracy_words(report.accuracy, report.images)))
-        facts += [("other order", report.other_order)] if report.other_order else []
+    facts += [("other order", report.other_order)] if report.other_order else []
     right = report.accuracy or report.exact_match
     wrong = round((1 - right.value) * report.images) if right is not None else 0
     if table == "worst" and wrong > n_rows:
