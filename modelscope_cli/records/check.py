@@ -27,11 +27,11 @@ class DatasetReport:
     """A data set without its model.
 
     Attributes:
-        folders: as typed. `against`: the data set that it was compared with.
-        images: number of images in both; `against_images`: in the second.
+        folders: as typed. `against`: the data sets that it was compared with.
+        images: number of images in all; `against_images`: in those of `against`.
         broken: those that cannot be decoded, by kind.
         identical: groups of images with the same pixels within one data set.
-        leaks: groups with images in both data sets, those of the first before those of the second.
+        leaks: groups with images in several data sets: the first, those in other data sets, those in its own.
         conflicts: groups whose images are in folders of different classes.
         sizes: width and height of the images with the fewest and the most pixels, once if they are the same.
         other_aspect: number of images whose aspect ratio is not within 10 % of the median.
@@ -57,17 +57,15 @@ class DatasetEvidence:
 
     Attributes:
         names: of the images that can be decoded.
-        has_labels: whether any image is in the folder of a class.
-        readable: number of images that can be decoded, in each data set.
-        classes: number of images by class, for each data set.
+        readable: number of data sets with an image that can be decoded.
+        sets: folders and number of images by class, for each data set.
         one_colour: names of the images in which all pixels have the same colour.
     """
 
     report: DatasetReport
     names: Sequence[str]
-    has_labels: bool
-    readable: tuple[int, int]
-    classes: tuple[Mapping[str, int], Mapping[str, int]]
+    readable: int
+    sets: Sequence[tuple[Sequence[str], Mapping[str, int]]]
     one_colour: Sequence[str] = ()
 
 

@@ -34,20 +34,19 @@ _NO_CLASSES = "the images are not in one folder per class"
 
 
 def _without_classes(evidence: Evidence, threshold: Any) -> str | None:
-    classes = _data(evidence).classes
-    if any(0 in side.values() for side in classes):
+    classes = [classes for _, classes in _data(evidence).sets if classes]
+    if any(0 in counts.values() for counts in classes):
         return None
-    is_labelled = all(classes)
-    return _not_held_against(evidence, threshold) or (None if is_labelled else _NO_CLASSES)
+    return _not_held_against(evidence, threshold) or (None if len(classes) > 1 else _NO_CLASSES)
 
 
 def _without_labels(evidence: Evidence, threshold: Any) -> str | None:
-    is_labelled = _data(evidence).has_labels
+    is_labelled = any(classes for _, classes in _data(evidence).sets)
     return _nothing_read(evidence, threshold) if is_labelled else _NO_CLASSES
 
 
 def _nothing_read(evidence: Evidence, threshold: Any) -> str | None:
-    return None if any(_data(evidence).readable) else _NOTHING_READ
+    return None if _data(evidence).readable else _NOTHING_READ
 
 
 @rule("MS801", "unreadable-images", ERROR, 0, needs=_NEEDS)
@@ -88,7 +87,7 @@ def _not_held_against(evidence: Evidence, threshold: Any) -> str | None:
         return f"{some(report.folders)} are taken as one data set; to compare them: {compared}"
     if not report.against:
         return "there is only one data set: --against names another"
-    return None if all(_data(evidence).readable) else _NOTHING_READ
+    return None if _data(evidence).readable > 1 else _NOTHING_READ
 
 
 @rule("MS805", "conflicting-labels", ERROR, 1, needs=_NEEDS, excuse=_without_labels)
@@ -106,23 +105,25 @@ def _conflict(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 @rule("MS811", "missing-class", WARNING, 0, needs=_NEEDS, excuse=_without_classes)
 def _missing_classes(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """A class has no image: its folder is empty, or the class is only in the other data set.
+    """A class has no image: its folder is empty, or the class is only in other data sets.
 
-    Measure: images of the class in the other data set, for a class without a folder
+    Measure: images of the class in the other data sets, for a class without a folder
     Source: certain: the folders of the classes are compared; torchvision.datasets.ImageFolder refuses empty ones
     Hint: add images of the class, or remove its folder; check the spelling of the folders
     Why: a class without training images cannot be predicted, and one without validation images is not measured
     Error if: its folder is there, but empty
     """
-    data = _data(evidence)
-    sides = tuple(zip(data.classes, (data.report.folders, data.report.against), strict=True))
-    for (there, folders), (missing, others) in (sides, sides[::-1]):
-        for label, n in sorted(there.items()):
-            if not n:
-                yield Sighting(label, n, f"the folder '{label}' in {some(folders)} has no image", ERROR)
-            elif others and n > threshold and label not in missing:
-                words = f"{counted(n, 'image')} of class '{label}' in {some(folders)}, none in {some(others)}"
-                yield Sighting(label, n, words)
+    sets = [one for one in _data(evidence).sets if one[1]]
+    for folders, classes in sets:
+        for label in sorted(label for label, n in classes.items() if not n):
+            yield Sighting(label, 0, f"the folder '{label}' in {some(folders)} has no image", ERROR)
+    for label in sorted({label for _, classes in sets for label in classes}):
+        n = sum(classes.get(label, 0) for _, classes in sets)
+        there = [name for folders, classes in sets if classes.get(label) for name in folders]
+        missing = [name for folders, classes in sets if label not in classes for name in folders]
+        if missing and n > threshold:
+            words = f"{counted(n, 'image')} of class '{label}' in {some(there)}, none in {some(missing)}"
+            yield Sighting(label, n, words)
 
 
 @rule("MS802", "identical-images", WARNING, 0, needs=_NEEDS, yields_to=("MS805",), excuse=_nothing_read)
@@ -138,13 +139,13 @@ def _identical(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     return _copies(report.identical, threshold, () if report.against else report.folders)
 
 
-@rule("MS804", "leak", ERROR, 0, needs=_NEEDS, yields_to=("MS805",), excuse=_not_held_against)
+@rule("MS804", "leak", ERROR, 0, needs=_NEEDS, excuse=_not_held_against)
 def _leaked(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """Images of one data set are also in the other.
+    """Images of one data set are also in another.
 
     Measure: copies of the same image beyond the first
     Source: the same as for MS802
-    Hint: remove them from one of the two; accuracy on them only measures memorisation
+    Hint: keep each in one data set: accuracy on images seen in training measures memorisation
     Why: accuracy on training images does not measure accuracy on new images
     """
     return _copies(_data(evidence).report.leaks, threshold)

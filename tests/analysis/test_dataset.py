@@ -207,16 +207,30 @@ def test_folders_with_the_names_of_data_sets_are_compared_and_others_said_to_be_
         assert codes(compared) == ["MS804"]
 
 
-def test_a_leak_under_another_label_is_one_finding(folder, tmp_path):
+def test_a_leak_under_another_label_is_a_conflict_as_well(folder, tmp_path):
     other = tmp_path / "val"
     shutil.copytree(folder, other)
     shutil.move(other / "cat" / "01.png", other / "dog" / "moved.png")
     record = ms.check_images(folder, against=other)
-    places = [finding.layer for finding in record.findings]
-    assert len(places) == len(set(places)) == N  # every image is in both sets
+    assert [one.code for one in record.findings].count("MS804") == N  # every image is in both sets
     assert [one.layer for one in record.findings if one.code == "MS805"] == [str(folder / "cat" / "01.png")]
-    assert codes(ms.check_images(folder, against=other, select="MS804")) == ["MS804"]
-    assert len(ms.check_images(folder, against=other, select="MS804").findings) == N
+    assert codes(record) == ["MS804", "MS805"]
+
+
+def test_every_two_data_sets_are_compared(folder, tmp_path):
+    for n, name in enumerate(("val", "test")):
+        for label in ("cat", "dog", "owl")[: 3 - n]:
+            (tmp_path / name / label).mkdir(parents=True)
+            noise(ord(label[0]) + 100 * n).save(tmp_path / name / label / "new.png")
+    record = ms.check_images(tmp_path)
+    assert [(one.code, one.layer) for one in record.findings] == [("MS811", "owl")]
+    assert record.findings[0].message.endswith(f"in {tmp_path}/val, none in {folder}, {tmp_path}/test")
+    shutil.copy(tmp_path / "val" / "cat" / "new.png", tmp_path / "test" / "cat" / "copy.png")
+    (group,) = ms.check_images(tmp_path).dataset.leaks
+    assert short(group.images) == ["copy.png", "new.png"]
+    shutil.copy(tmp_path / "val" / "cat" / "new.png", tmp_path / "val" / "cat" / "twice.png")
+    record = ms.check_images(tmp_path, ignore="MS811")
+    assert [(one.code, one.severity) for one in record.findings] == [("MS804", "error"), ("MS802", "warning")]
 
 
 @pytest.mark.parametrize("content", [None, ".hidden", "notes.txt", "deep/", "deep/image.png", "cut.jpg"])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, groupby, islice
 from os import PathLike, fspath
 from pathlib import Path
 from statistics import median_low
@@ -38,25 +38,19 @@ _IMBALANCE = 10  # times as many images of the largest class as of the smallest,
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """The images of both sides, in one list."""
+    """The images of all data sets, in one list."""
 
     files: FileList
-    n_first: int  # number of images of the first side
-    # For each argument, its folder (None for lists and globs) and the end of its range of images
-    roots: tuple[tuple[Path | None, int], ...]
-
-    def label(self, number: int) -> str | None:
-        """Return the name of the image's subfolder; None if it is directly in the given folder."""
-        root = next(root for root, end in self.roots if number < end)
-        parent = Path(self.files[number].name).parent
-        return parent.name if root is not None and parent != root else None
+    sets: list[int]  # the number of each image's data set
+    labels: list[str | None]  # the name of its subfolder; None if it is directly in the given folder
 
 
 def examine_images(
     folders: Sequence[str], against: Sequence[str], progress: Progress
 ) -> tuple[DatasetEvidence, list[Notice]]:
     """Read every image once; return the evidence for the rules, and what no rule is about."""
-    listed = _list(folders, against, progress)
+    sets = _sets(folders, against)
+    listed = _list(sets, progress)
     facts: list[ImageFacts] = []
     broken = UnreadableImages()
     looks = progress.track(_looks(listed.files), "images", len(listed.files))
@@ -69,16 +63,17 @@ def examine_images(
                 break
     is_whole = len(facts) == len(listed.files)
     good = [number for number, look in enumerate(facts) if not look.kind]
-    n_first = listed.n_first
     copies = find_copies(facts)
-    sides = [([n for n in group if n < n_first], [n for n in group if n >= n_first]) for group in copies]
-    leaks = ([first[0], *second, *first[1:]] for first, second in sides if first and second)
-    labels = [listed.label(n) for n in range(len(facts))]
-    classes = Counter(filter(None, labels[:n_first])), Counter(filter(None, labels[n_first:]))
-    for side, words in zip(classes, (folders, against), strict=True):
-        side.update(dict.fromkeys(empty_folders(words) if side else (), 0))
+    by_set = [[list(each) for _, each in groupby(group, listed.sets.__getitem__)] for group in copies]
+    leaks = ([first[0], *chain(*others), *first[1:]] for first, *others in by_set if others)
+    classes: list[Counter[str]] = [Counter() for _ in sets]
+    for number, label in zip(listed.sets, listed.labels[: len(facts)], strict=False):
+        if label is not None:
+            classes[number][label] += 1
+    for counts, words in zip(classes, sets, strict=True):
+        counts.update(dict.fromkeys(empty_folders(words) if counts else (), 0))
     if not is_whole:
-        classes[1].clear()  # a class may be among the images that were not read
+        classes = classes[:1]  # a class may be among the images that were not read
     group = partial(_group, listed)
     sizes = sorted((facts[n].size for n in good), key=math.prod)
     aspects = [width / height for width, height in sizes]
@@ -87,9 +82,9 @@ def examine_images(
         folders=tuple(folders),
         against=tuple(against),
         images=len(facts),
-        against_images=max(len(facts) - n_first, 0),
+        against_images=sum(map(bool, listed.sets[: len(facts)])),
         broken=broken.kinds(),
-        identical=tuple(group(side) for pair in sides for side in pair if len(side) > 1),
+        identical=tuple(group(side) for one in by_set for side in one if len(side) > 1),
         leaks=tuple(map(group, leaks)),
         conflicts=tuple(copy for copy in map(group, copies) if len(copy.labels) > 1),
         sizes=tuple(dict.fromkeys(sizes[:1] + sizes[-1:])),
@@ -99,12 +94,12 @@ def examine_images(
     evidence = DatasetEvidence(
         report=report,
         names=[listed.files[n].name for n in good],
-        has_labels=any(classes),
-        classes=classes,
-        readable=(sum(n < n_first for n in good), sum(n >= n_first for n in good)),
+        sets=list(zip(sets, classes, strict=False)),
+        readable=len({listed.sets[n] for n in good}),
         one_colour=[listed.files[n].name for n in good if facts[n].is_one_colour],
     )
-    by_class = Counter(label for n in good if n < n_first and (label := labels[n])).most_common()
+    in_first = (listed.labels[n] for n in good if not listed.sets[n])
+    by_class = Counter(filter(None, in_first)).most_common()
     notices = []
     if is_whole and by_class and by_class[0][1] >= _IMBALANCE * by_class[-1][1]:
         (most, n_most), (least, n_least) = by_class[0], by_class[-1]
@@ -120,17 +115,25 @@ def examine_images(
     return evidence, notices
 
 
-def _list(folders: Sequence[str], against: Sequence[str], progress: Progress) -> _Listed:
+def _sets(folders: Sequence[str], against: Sequence[str]) -> list[Sequence[str]]:
+    """Return the words of each data set: all the first, then each of `against`; its single files are one set."""
+    single = [word for word in against if os.path.isfile(word)]
+    return [folders, *([word] for word in against if not os.path.isfile(word)), *([single] if single else [])]
+
+
+def _list(sets: Sequence[Sequence[str]], progress: Progress) -> _Listed:
     files: list[ListedImage] = []
-    roots: list[tuple[Path | None, int]] = []
-    n_first = 0
-    for n, word in enumerate((*folders, *against)):
+    numbers: list[int] = []
+    labels: list[str | None] = []
+    for number, word in ((number, word) for number, words in enumerate(sets) for word in words):
         listing = find_images([word])
         tell(progress, listing.notes)
         files += listing.files
-        roots.append((Path(word) if os.path.isdir(word) else None, len(files)))
-        n_first = len(files) if n < len(folders) else n_first
-    return _Listed(FileList(files), n_first, tuple(roots))
+        numbers += [number] * len(listing.files)
+        root = Path(word) if os.path.isdir(word) else None
+        parents = (Path(file.name).parent for file in listing.files)
+        labels += [parent.name if root not in (None, parent) else None for parent in parents]
+    return _Listed(FileList(files), numbers, labels)
 
 
 def empty_folders(words: Sequence[str]) -> list[str]:
@@ -162,7 +165,7 @@ def find_copies(facts: Sequence[ImageFacts]) -> list[list[int]]:
 
 
 def _group(listed: _Listed, numbers: Sequence[int]) -> CopyGroup:
-    labels = dict.fromkeys(label for n in numbers if (label := listed.label(n)) is not None)
+    labels = dict.fromkeys(label for n in numbers if (label := listed.labels[n]) is not None)
     return CopyGroup(tuple(listed.files[n].name for n in numbers), tuple(labels))
 
 
