@@ -140,7 +140,8 @@ class OutputFolder:
                 CannotWriteError(self.path / error.path.name, error.reason) if inside else error
             ) from error
         except OSError as error:
-            raise self._cannot(error) from error
+            message = f"cannot write to '{self.path}': {error.strerror or error}"
+            raise CannotRunError(message, "--out FOLDER") from error
         finally:
             with undisturbed():
                 shutil.rmtree(stage, ignore_errors=True)
@@ -179,10 +180,6 @@ class OutputFolder:
         if not existing.is_dir() or not os.access(existing, os.W_OK):
             what = "not writable" if existing.is_dir() else "a file"
             raise CannotRunError(f"cannot write to '{self.path}': '{existing}' is {what}", "--out FOLDER")
-
-    def _cannot(self, error: OSError) -> CannotRunError:
-        reason = error.strerror or str(error)
-        return CannotRunError(f"cannot write to '{self.path}': {reason}", "--out FOLDER")
 
 
 def _content(folder: Path) -> Iterator[Path]:

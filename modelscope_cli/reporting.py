@@ -18,7 +18,7 @@ from modelscope_cli.records.display import Shown
 from modelscope_cli.records.keywords import Keywords, ModelKeywords, spelled_out
 from modelscope_cli.records.listings import Page, ReportRecord
 from modelscope_cli.records.progress import SILENT, Progress, Told
-from modelscope_cli.records.reading import PAGE, in_folder, is_page, read, result_file
+from modelscope_cli.records.reading import PAGE, in_folder, is_page, n_results, read, result_file
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.report.page.results import page_of, page_of_parts, save_page
 from modelscope_cli.report.registry import view_of
@@ -71,13 +71,18 @@ def make_report(
             raise UsageError(f"'{result}' is a saved result: its labels are in it", "leave out --labels")
         file = result_file(Path(fspath(result)))  # type: ignore[arg-type]
         target = target or file.with_suffix(".html")
-        _check(target)
+        if n_results(file) > 1:
+            message = (
+                f"'{file}' is a page of {n_results(file)} results, which only their model can make again"
+            )
+            raise UsageError(message, "modelscope report ...   with the model and its image")
+        check_file(target, invocation().is_forced or (is_page(target) and n_results(target) < 2))
         parts = [read(file)]
         # The folder is the only source of its images, whatever the file says.
         page = page_of(parts[0], file.parent)
     else:
         if target is not None:
-            _check(target)
+            check_file(target, invocation().is_forced or is_page(target))
         options: Mapping[str, Any] = keywords
         of_model = {name: options[name] for name in options if name in ModelKeywords.__annotations__}
         loaded = ms.load(result, progress=told, **of_model)
@@ -106,10 +111,6 @@ def is_saved(result: object) -> bool:
     if not path.is_dir():
         return path.suffix.lower() in (".json", ".html", ".htm")
     return in_folder(path) is not None or not any(is_checkpoint_name(file.name) for file in path.iterdir())
-
-
-def _check(page: Path) -> None:
-    check_file(page, invocation().is_forced or is_page(page))
 
 
 def _compute(

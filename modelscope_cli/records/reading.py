@@ -13,17 +13,11 @@ from modelscope_cli.records.display import Shown
 from modelscope_cli.records.documents import NotADocumentError, restore
 from modelscope_cli.records.page_data import NotAPageError, extract
 
-DOCUMENT = "report.json"
-"""The name of a document in the folder of a result."""
-
-PAGE = "report.html"
-"""The name of a page in the folder of a result."""
+DOCUMENT, PAGE = RESULT_FILES = ("report.json", "report.html")
+"""What every folder of a result holds, in addition to its images and tables."""
 
 RUN = "run.json"
 """What the blocks in a folder were computed from; see `analysis.blocks`."""
-
-RESULT_FILES = (DOCUMENT, PAGE)
-"""What every folder of a result holds, in addition to its images and tables."""
 
 
 def read(path: str | PathLike[str]) -> Shown:
@@ -76,6 +70,14 @@ def is_page(path: str | PathLike[str]) -> bool:
         return page_data.is_page(file.read_bytes())
     except OSError:
         return False
+
+
+def n_results(path: str | PathLike[str]) -> int:
+    """Return how many results a page has; 0 for any other file."""
+    try:
+        return len(extract(Path(path).read_bytes())) if is_page(path) else 0
+    except NotAPageError:  # a page without a result
+        return 0
 
 
 def is_result(path: str | PathLike[str]) -> bool:

@@ -52,13 +52,7 @@ def destination(
     more: Mapping[str, Format] | None = None,
     page: Path | None = None,
 ) -> Destination:
-    """Check the output options before anything runs.
-
-    Args:
-        layout: rows and columns; json always has all.
-        more: formats that only this command has, by name.
-        page: file for a page in addition.
-    """
+    """Check the output options before anything runs. `more`: formats that only this command has, by name."""
     formats = {**FORMATS, **(more or {})}
     if format not in ("auto", *formats):
         raise unknown("a format", format, ("auto", *formats))

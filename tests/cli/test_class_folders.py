@@ -14,6 +14,8 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms.functional import to_tensor
 
 import modelscope_cli as ms
+from modelscope_cli.report.registry import view_of
+from modelscope_cli.shell.console import PROGRESS
 
 NET = """
 from torch import nn
@@ -208,6 +210,25 @@ def test_a_prediction_that_became_nan_is_not_right(cwd):
     (row,) = record.rows
     assert row.output_l2 is None
     assert row.accuracy.value == 0
+
+
+@pytest.mark.parametrize(("n", "answer", "accuracy"), [
+    (0, "20 images: ", "% of 20 images"),
+    (5, "15 images: ", "% of 15 images"),
+    (20, "20 images: the scores are NaN", "not computed, as the scores of all images are NaN"),
+])  # fmt: skip
+def test_scores_of_nan_are_not_predictions(n, answer, accuracy, cwd, capsys):
+    write(cwd)
+    model = net()
+    model[-1].register_forward_hook(
+        lambda module, args, output: output.index_fill(0, torch.arange(n), torch.nan)
+    )
+    record = ms.predict(model, "data", size=16, mean=0, std=1, batch=20, progress=PROGRESS)
+    said = view_of(record).answer(record)
+    assert said.startswith(answer)
+    assert ("; the scores of 5 more are NaN;" in said) == (n == 5)
+    assert "class 0, nan" not in said
+    assert accuracy in capsys.readouterr().err
 
 
 def test_a_broken_image_leaves_the_others_with_their_own_class(run, cwd):

@@ -136,7 +136,7 @@ def test_if_all_images_are_right_a_row_is_a_class(run, nets, tmp_path):
 
 
 def test_the_verdict_on_preprocessings_is_said(run, nets):
-    assert "none of" in run("predict nets.py:Sure few --labels a,b --doctor -f table").out
+    assert "do as well" in run("predict nets.py:Sure few --labels a,b --doctor -f table").out
     assert "None of" in run("predict nets.py:Sure few --doctor -f table").out
 
 

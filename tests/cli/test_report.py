@@ -80,6 +80,17 @@ def test_a_model_and_an_image_make_one_page_of_what_the_commands_say(capsys):
     ]
     assert ms.read("star.html").command == "predict"
     assert err.count("preprocessing") <= 1
+    Path("star").mkdir()
+    Path("star/report.html").write_text(page, encoding="utf-8")
+    for line in ("star.html", "star.html --html other.html", "star --force"):
+        assert typed(f"report {line}") == 2
+        assert "is a page of 7 results, which only their model can make again" in capsys.readouterr().err
+    typed(f"stats {TINY} -o star/report.json -q")
+    assert typed("report star") == typed("report star/report.json --html star.html") == 2
+    assert "'star.html' already exists" in capsys.readouterr().err
+    assert Path("star/report.html").read_text() == Path("star.html").read_text() == page
+    assert not Path("other.html").exists()
+    assert typed("report star --force") == 0
 
 
 def test_without_an_image_the_page_says_what_needs_one(capsys):

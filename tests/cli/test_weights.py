@@ -36,6 +36,19 @@ def checkpoint(state, cwd):
     return "best.pth"
 
 
+def test_tensors_whose_values_are_not_read_are_not_said_to_be_finite(run, cwd):
+    kinds = {"c": torch.full((1,), torch.nan * 1j), "s": torch.tensor([0, torch.nan]).to_sparse()}
+    kinds |= {"w": torch.ones(3), "none": torch.ones(0)}
+    for names, said in {
+        "cw": "no NaN, no infinity; 1 of 2 tensors not checked\n",
+        "csw": "no NaN, no infinity; 2 of 3 tensors not checked\n",
+        "s": "float32; 1 of 1 tensor not checked\n",
+        "w": "float32; no NaN, no infinity\n",
+    }.items():
+        torch.save({name: kinds[name] for name in names}, "some.pt")
+        assert said in run("weights some.pt --stats -f table").out
+
+
 def test_statistics_are_numpys(run, state, checkpoint):
     for row in run(f"weights {checkpoint} --stats --json").json["tensors"]:
         tensor = state[row["name"]]

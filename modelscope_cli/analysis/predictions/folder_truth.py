@@ -1,5 +1,6 @@
 """The truth that is found without asking: folders of images that are named after the classes of the model."""
 
+import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -72,8 +73,8 @@ def _indices(subject: Subject, what: str, tell: Tell | None, n_classes: int) -> 
 
 
 def guessed_classes(predictions: Iterable[Prediction]) -> Iterator[tuple[str, int]]:
-    """Yield the folder of each image and its likeliest class; boxes are left out."""
-    firsts = ((one.image, one.top[0]) for one in predictions if one.top)
+    """Yield the folder of each image and its likeliest class; boxes and scores of NaN are left out."""
+    firsts = ((one.image, one.top[0]) for one in predictions if one.top and not math.isnan(one.top[0].score))
     return ((class_folder(image), best.index) for image, best in firsts if best.box is None)
 
 
@@ -122,7 +123,7 @@ def _likely_order(folders: list[str], guessed: Guessed) -> list[str]:
 
 
 EQUAL = "accuracy: not computed, as all scores of an image are equal"
-_NAN = "accuracy: not computed, as the scores of all images are NaN"
+NAN = "accuracy: not computed, as the scores of all images are NaN"
 
 
 class RightPredictions:
@@ -130,7 +131,7 @@ class RightPredictions:
 
     def __init__(self) -> None:
         self._n_right, self._truth = 0, Counter[int]()
-        self.unknown = {_NAN, EQUAL}  # why no image so far has a prediction
+        self.unknown = {NAN, EQUAL}  # why no image so far has a prediction
 
     def add(self, logits: Tensor, truth: Tensor | None) -> Tensor | None:
         """Add the logits of some images, `(N, classes)`, and the class of each; return which are right, `(N,)`."""
@@ -138,7 +139,7 @@ class RightPredictions:
             return None
         self._truth.update(truth.tolist())
         is_nan, is_equal = logits.isnan().any(1), is_undecided(logits)
-        self.unknown &= {why for why, one in ((_NAN, is_nan), (EQUAL, is_equal)) if one.all()}
+        self.unknown &= {why for why, one in ((NAN, is_nan), (EQUAL, is_equal)) if one.all()}
         is_right = (logits.argmax(1) == truth.to(logits.device)) & ~is_nan & ~is_equal
         self._n_right += int(is_right.sum())
         return is_right

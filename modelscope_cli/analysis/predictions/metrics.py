@@ -168,7 +168,7 @@ def other_order(pairs: Mapping[tuple[int, int], int], labels: Sequence[str]) -> 
     return f"accuracy {accuracy:.1f} % with the labels in this order: --labels {option}"
 
 
-def ratio(part: int, whole: int) -> float | None:
+def ratio(part: float, whole: float) -> float | None:
     """Return a share; None of zero."""
     return part / whole if whole else None
 
@@ -189,13 +189,7 @@ class Calibration:
     def bins(self) -> tuple[ConfidenceBin, ...]:
         """Return all bins, also those without images."""
         return tuple(
-            ConfidenceBin(
-                place / BINS,
-                (place + 1) / BINS,
-                int(n),
-                confidence / n if n else None,
-                right / n if n else None,
-            )
+            ConfidenceBin(place / BINS, (place + 1) / BINS, int(n), ratio(confidence, n), ratio(right, n))
             for place, (n, confidence, right) in enumerate(self._sums.T.tolist())
         )
 

@@ -16,7 +16,13 @@ from modelscope_cli.analysis.outputs.model_output import MAY_BE_LABELS, MAY_BE_N
 from modelscope_cli.analysis.outputs.output_kinds import last_name
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.vectors import Vectors
-from modelscope_cli.analysis.predictions.folder_truth import EQUAL, Guessed, guessed_classes, tell_no_truth
+from modelscope_cli.analysis.predictions.folder_truth import (
+    EQUAL,
+    NAN,
+    Guessed,
+    guessed_classes,
+    tell_no_truth,
+)
 from modelscope_cli.analysis.predictions.ground_truth import Evaluator
 from modelscope_cli.analysis.predictions.metrics import EvaluatedBatch, pictures_of
 from modelscope_cli.analysis.predictions.preprocessing_check import tell_of_size
@@ -33,7 +39,7 @@ from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords,
 from modelscope_cli.records.predict import DrawnMap, PredictedImages, Prediction, PredictRecord
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.refusals import check_range, check_word
-from modelscope_cli.records.run import UNDECIDED
+from modelscope_cli.records.run import NONFINITE, UNDECIDED
 from modelscope_cli.records.stats import LARGE_SCORES
 
 MOST_DRAWN = 16  # images whose maps are kept and drawn
@@ -220,7 +226,8 @@ def _tell_of_all(
     if not has_truth:
         is_equal = degenerate.told() == UNDECIDED
         is_of_one = (record.output, record.activation) == ("classes", "softmax") and not is_equal
-        what = EQUAL if is_equal else "accuracy: not computed"
+        is_nan = {*degenerate.codes} == {NONFINITE}
+        what = EQUAL if is_equal else NAN if is_nan else "accuracy: not computed"
         tell_no_truth(subject, record.classes, what, guessed=guessed if is_of_one else None)
     best = [index for _, index in guessed.elements()]
     is_one = record.output == "classes" and len({*best}) == 1

@@ -31,14 +31,9 @@ _MOST_ROWS = 25_000  # of an automatic page; more would take longer than the com
 
 
 def page_of(record: Shown, folder: Path | None = None, *, later: Path | None = None) -> str:
-    """Return a result as one self-contained HTML file.
+    """Return a result as one self-contained HTML file: the same bytes whether it was just made or read back.
 
-    Args:
-        folder: the folder of its images; None for the one that the result names.
-        later: as in `EmbeddedImages`.
-
-    Returns:
-        The same bytes for the same result, whether it was just made or read back.
+    `folder`: of its images; None for the one that the result names. `later`: as in `EmbeddedImages`.
     """
     return _content_of(record, folder, later=later).page()
 
@@ -127,12 +122,8 @@ def save_result(
 ) -> None:
     """Write the document of a result and its page into the folder of its images.
 
-    In place of a page that would be too large, a file refers to `modelscope report`.
-
-    Args:
-        stage: where they are written, before they are moved to `path`.
-        is_indented: of the document; see `render_json`.
-        is_drawing: whether the page gets figures that are not in the folder.
+    They are written to `stage`, and moved to `path` later. In place of a page that would be too large, a file
+    refers to `modelscope report`. `is_drawing`: whether the page gets figures that are not in the folder.
     """
     write_text(stage / DOCUMENT, render_json(record.to_dict(), is_indented=is_indented))
     n = len(view_of(record).whole_sheet(record).rows)

@@ -1,6 +1,7 @@
 """The tables of `predict`: predictions, those of `--truth`, and that of `--doctor`."""
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -151,10 +152,11 @@ def answer(record: PredictRecord | DoctorRecord) -> str:
         least, greatest = min(one.least for one in ends), max(one.greatest for one in ends)
         values = f"values {least:.4g} to {greatest:.4g}" if least != greatest else f"value {least:.4g}"
         return f"{counted(images, 'image')}: {values}"
-    firsts = [(prediction, prediction.top[0]) for prediction in record.predictions if prediction.top]
+    found = [(prediction, prediction.top[0]) for prediction in record.predictions if prediction.top]
+    firsts = [(prediction, guess) for prediction, guess in found if not math.isnan(guess.score)]
     if not firsts:
-        return f"{counted(images, 'image')}: nothing found"
-    best, guess = max(firsts, key=lambda pair: (pair[1].score > 0, pair[1].score))  # or is NaN
+        return f"{counted(images, 'image')}: {'the scores are NaN' if found else 'nothing found'}"
+    best, guess = max(firsts, key=lambda pair: pair[1].score)
     said = f"{guess.label or f'class {guess.index}'}, {numbers.percent(guess.score)}"
     if len(record.predictions) == 1 and record.output != "boxes":
         return said
@@ -162,10 +164,14 @@ def answer(record: PredictRecord | DoctorRecord) -> str:
         n = sum(len(prediction.top) for prediction in record.predictions)
         return f"{n} boxes in {counted(images, 'image')}; the best is {said}"
     counts = Counter(guess.label or f"class {guess.index}" for _, guess in firsts)
-    often = ", ".join(f"{label} {n}" for label, n in counts.most_common(3))
+    often = ", ".join(f"{label} ({n})" for label, n in counts.most_common(3))
     is_tie = [*counts.values()].count(max(counts.values())) > 1
-    most = "" if is_tie else "most often "
-    of = f"{counted(images, 'image')}: {counted(len(counts), 'distinct prediction')}, {most}{often}"
+    most = f"{len(counts)} classes predicted{':' if is_tie else ', most often'} {often}"
+    if len(counts) == 1:
+        most = f"all are predicted as {next(iter(counts))}"
+    n_nan = len(found) - len(firsts)
+    most += f"; the scores of {n_nan} more are NaN" if n_nan else ""
+    of = f"{counted(images - n_nan, 'image')}: {most}"
     return f"{of}; the highest score is {said} ({shortened('/'.join(best.image.split('/')[-2:]))})"
 
 
@@ -205,7 +211,9 @@ def _doctor_answer(record: DoctorRecord) -> str:
             return f"'{best.name}' is best: {most} right, against {right} of the reference"
         if record.other_order is None:
             if not gain:
-                return f"Yours is best: {right} right; none of {len(others)} variations does better"
+                ties = sum(one.accuracy == meant.accuracy for one in others)
+                as_well = f"{ties or 'none'} of {len(others)} {'does' if ties == 1 else 'do'} as well"
+                return f"No variation is better than yours ({right} right): {as_well}"
             nearest = f"'{best.name}', the best of {len(others)}, has {most}, which may be chance"
             return f"No variation is clearly better than yours ({right} right): {nearest}"
     if not n_changed:

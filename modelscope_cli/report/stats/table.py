@@ -148,7 +148,7 @@ def answer(record: StatsRecord) -> str:
     ]
     if record.images > 1 and any(row.dead_channels is not None for row in rows):
         words.append(": ".join(dead_fact(record)))
-    words.append(f"{n_bad:,} values are NaN or infinite" if n_bad else "no NaN, no infinity")
+    words.append(f"{counted(n_bad, 'value')} NaN or infinite" if n_bad else "no NaN, no infinity")
     unread = sum(bool(row.problem) for row in rows)
     words += [f"{counted(unread, 'layer')} not measured"] if unread else []
     return "; ".join(words)

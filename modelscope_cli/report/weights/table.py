@@ -125,7 +125,12 @@ def _holds(record: WeightsRecord) -> str:
     words.append(f"{values}, {numbers.memory(totals.bytes)} of {', '.join(totals.by_dtype)}")
     if record.has_stats:
         broken = sum(bool(row.nan_count or row.inf_count) for row in record.tensors)
-        words.append(f"{counted(broken, 'tensor')} with NaN or infinity" if broken else "no NaN, no infinity")
+        unread = sum(row.nan_count is None for row in record.tensors if row.shared_with is None)
+        if broken:
+            words.append(f"{counted(broken, 'tensor')} with NaN or infinity")
+        elif unread < totals.tensors:
+            words.append("no NaN, no infinity")
+        words += [f"{unread} of {counted(totals.tensors, 'tensor')} not checked"] if unread else []
         zero = [row.name for row in record.tensors if row.zero_fraction == 1 and len(row.shape) > 1]
         words += [f"all zero: {some(zero, 2)}"] if zero else []
     return "; ".join(words)
