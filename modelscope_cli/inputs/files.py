@@ -19,6 +19,8 @@ from modelscope_cli.paths import look_for, refuse_endless
 from modelscope_cli.records.naming import counted
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+# Images of other kinds, which are not read
+OTHER_SUFFIXES = (".arw", ".avif", ".cr2", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".nef", ".psd", ".svg")
 # Listed, because Pillow also opens formats that start another program (EPS).
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 _ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
@@ -108,6 +110,7 @@ class FoundImages:
 
     files: FileList = field(default_factory=lambda: FileList(()))
     notes: list[str] = field(default_factory=list)  # skipped files and searched subfolders
+    others: list[str] = field(default_factory=list)  # skipped images of kinds that are not read
 
 
 def find_images(typed: Iterable[str]) -> FoundImages:
@@ -199,7 +202,7 @@ def _inside(folder: str) -> tuple[list[str], list[str]]:
     with os.scandir(folder) as entries:
         for entry in entries:
             path = entry.name if folder == "." else os.path.join(folder, entry.name)
-            if entry.is_file():
+            if entry.is_file() or (is_picture(path) and not os.path.exists(path)):  # or a broken link
                 files.append(path)
             elif entry.is_dir() and not entry.name.startswith((".", "__MACOSX")):  # of an unpacked archive
                 folders.append(path)
@@ -215,6 +218,7 @@ def _sorted_out(word: str, paths: Iterable[str], hint: str, messages: FoundImage
     if len(images) < len(files):
         skipped = counted(len(files) - len(images), "other file")
         messages.notes.append(f"'{word}': {counted(len(images), 'image')}, {skipped} skipped")
+        messages.others += [path for path in files if path.lower().endswith(OTHER_SUFFIXES)]
     yield from map(ListedImage, images)
 
 

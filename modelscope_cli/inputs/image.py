@@ -13,7 +13,7 @@ from typing import Any
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.files import IMAGE_FORMATS, IMAGE_SUFFIXES, ListedImage
+from modelscope_cli.inputs.files import IMAGE_FORMATS, OTHER_SUFFIXES, ListedImage, is_picture
 from modelscope_cli.paths import refuse_endless
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import BrokenKind, Notice
@@ -85,7 +85,6 @@ def _named(kind: BrokenKind) -> str:
 
 
 Mode = str  # "RGB" or "L"
-_TO_CONVERT = frozenset({".avif", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".pdf", ".psd", ".svg"})
 _ORIENTATION = 0x0112  # the EXIF tag: 1 is upright
 # Pillow's messages for truncated files.
 _CUT = ("truncated", "unexpected end", "buffer overrun", "broken data stream", "not enough image data")
@@ -130,10 +129,11 @@ def _broken(file: ListedImage, error: Exception) -> UnreadableImageError:
         if file.count_bytes() == 0:
             return UnreadableImageError(EMPTY, f"'{file.name}' is empty", look)
         path = Path(file.name)
-        if path.suffix.lower() in _TO_CONVERT:
+        if path.suffix.lower() in {*OTHER_SUFFIXES, ".pdf"}:
             look = f"magick {shlex.quote(file.name)} {shlex.quote(str(path.with_suffix('.png')))}"
-        is_named_so = path.suffix.lower() in IMAGE_SUFFIXES
-        problem = f"is not an image ({', '.join(IMAGE_FORMATS)})" + ", despite its name" * is_named_so
+        problem = f"is not an image ({', '.join(IMAGE_FORMATS)})" + ", despite its name" * is_picture(
+            file.name
+        )
         return UnreadableImageError(NOT_AN_IMAGE, f"'{file.name}' {problem}", look)
     if isinstance(error, PermissionError):
         hint = f"ls -l {shlex.quote(file.name)}"

@@ -14,6 +14,7 @@ from modelscope_cli.rules.rule import Sighting, rule
 _WEIGHTED = ("Conv", "Linear")
 _NORMS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm")
 ENOUGH_VALUES, ENOUGH_IMAGES = 1000, 100
+_SOME_VALUES = 10  # of a channel, from which it is odd that all are zero
 NO_RECTIFIER = "none of these layers is a ReLU (F.relu is a function, not a layer)"
 MOST_DEAD = 0.5  # fraction of the channels of a layer
 FORWARD = frozenset({"forward"})
@@ -73,6 +74,21 @@ def _too_few_values(evidence: Evidence, threshold: float) -> str | None:
     return _nothing_seen(evidence, threshold) or reason
 
 
+def _too_few_images(evidence: Evidence, threshold: float) -> str | None:
+    """Return why MS202 cannot be judged: also if a layer is mostly zero, in too few images to call it dead."""
+    assert evidence.forward is not None
+    images = evidence.forward.images
+    for row, enough in _rectifiers(evidence):
+        values = row.numel // (row.channels or 1)
+        if is_mostly_dead(row, threshold) and values >= _SOME_VALUES and not enough:
+            if any(_dead_channels.judge(evidence, threshold)):
+                return None
+            zero = f"{row.dead_channels} of {row.channels} channels of {label_of(row)} are zero"
+            needed = min(ENOUGH_IMAGES, math.ceil(ENOUGH_VALUES * images / values))
+            return f"{zero} in {counted(images, 'image')}: give {needed} to tell whether they are dead"
+    return _too_few_values(evidence, threshold)
+
+
 @rule("MS201", "non-finite-activations", ERROR, 0, needs=FORWARD, yields_to=("MS101", "MS102", "MS103"))
 def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """A layer turns finite inputs into NaN or infinite values; layers that only pass them on are counted.
@@ -114,16 +130,12 @@ def _dead_share(row: ActivationStats) -> float:
     return (row.dead_channels or 0) / (row.channels or 1)
 
 
-def is_silent(row: ActivationStats) -> bool:
-    return row.zero_fraction == 1
-
-
 def is_mostly_dead(row: ActivationStats, threshold: float = MOST_DEAD) -> bool:
     """Tell whether more than this fraction of the channels is dead; tables mark such a row."""
     return _dead_share(row) > threshold
 
 
-@rule("MS202", "dead-channels", WARNING, MOST_DEAD, most=1, needs=FORWARD, excuse=_too_few_values)
+@rule("MS202", "dead-channels", WARNING, MOST_DEAD, most=1, needs=FORWARD, excuse=_too_few_images)
 def _dead_channels(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """Most channels of a ReLU are zero at every position of every image.
 
@@ -135,7 +147,7 @@ def _dead_channels(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """
     for row, enough in _rectifiers(evidence):
         share = _dead_share(row)
-        if is_silent(row) and row.numel >= ENOUGH_VALUES and threshold < 1:
+        if row.zero_fraction == 1 and row.numel >= ENOUGH_VALUES and threshold < 1:
             yield Sighting(label_of(row), 1.0, "the layer is dead: its output is always zero", ERROR)
         elif enough and is_mostly_dead(row, threshold):
             message = f"{row.dead_channels} of {row.channels} channels are always zero"
@@ -318,8 +330,6 @@ def _spread(ratio: float) -> float:
 
 _MOSTLY_INITIAL = 0.5  # share of the initial values in running statistics
 _SOME_DRIFT = 0.2
-
-
 _FEWER_RIGHT = 0.2
 
 

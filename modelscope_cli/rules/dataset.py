@@ -23,8 +23,7 @@ def _data(evidence: Evidence) -> DatasetEvidence:
 def _told(sightings: Sequence[Sighting]) -> Iterator[Sighting]:
     """Yield the first sightings, then one for the number of the rest."""
     yield from sightings[:MOST_TOLD]
-    n_left = len(sightings) - MOST_TOLD
-    if n_left > 0:
+    if (n_left := len(sightings) - MOST_TOLD) > 0:
         yield Sighting(None, n_left, f"... and {n_left:,} more (--json lists all)", is_rest=True)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError, quoted, with_nearest
+from modelscope_cli.inputs.files import is_picture
 from modelscope_cli.models.weights_file import is_model_file, is_script, is_weights_file
 from modelscope_cli.records.naming import with_article
-from modelscope_cli.shell.misnamed import has_name_of_image
 from modelscope_cli.shell.named_model import names_model
 from modelscope_cli.shell.overview import COMMANDS
 from modelscope_cli.shell.parameters import LISTS, Parameter, options_of, parameters_of
@@ -212,7 +212,7 @@ def _with_option(option: str, argv: Sequence[str]) -> list[str] | None:
     if "--size" in forms:  # of a shape, `1,3,48,48` or timm's `3 48 48`, an image takes height and width
         follows = follows and max(1, len([*takewhile(str.isdigit, after)]))
         sizes = re.findall(r"\d+", " ".join(after[:follows]) if follows else value)
-        has_image = any(has_name_of_image(word) or os.path.isdir(word) for word in argv[1:])
+        has_image = any(is_picture(word) or os.path.isdir(word) for word in argv[1:])
         is_shape = len(sizes) > 2 and not has_image and "--input-shape" in options
         forms, value = ("--input-shape",) if is_shape else forms, ",".join(sizes if is_shape else sizes[-2:])
         if not sizes:
@@ -398,7 +398,7 @@ def _is_input(one: Parameter | None, word: str, is_first: bool) -> bool:
     """Tell whether a part of a line is an image, a tensor or a shape, which another input replaces."""
     if one is not None:
         return one.name in ("input_shape", "input")
-    is_image = not is_first or has_name_of_image(word) or os.path.isdir(word)
+    is_image = not is_first or is_picture(word) or os.path.isdir(word)
     return is_image and os.path.exists(word) and not (names_model(word) or is_model_file(word))
 
 

@@ -8,21 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.inputs.files import is_picture
 from modelscope_cli.models.names import model_names
 from modelscope_cli.shell import console
-
-
-def has_name_of_image(word: str) -> bool:
-    from modelscope_cli.inputs.files import IMAGE_SUFFIXES
-
-    return Path(word).suffix.lower() in IMAGE_SUFFIXES
 
 
 def refuse_mistyped(word: str) -> None:
     """Refuse a misspelled model name that is not a file."""
     from modelscope_cli.models.hubs import named_here
 
-    is_file = os.path.exists(word) or has_name_of_image(word)
+    is_file = os.path.exists(word) or is_picture(word)
     match = None if is_file else named_here(word)
     if match is not None:
         message = f"'{word}' is neither a file nor a model: did you mean {match}"

@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.inputs.files import is_picture
 from modelscope_cli.models.names import model_names
 from modelscope_cli.shell import console
-from modelscope_cli.shell.misnamed import has_name_of_image, refuse_misplaced, refuse_mistyped
+from modelscope_cli.shell.misnamed import refuse_misplaced, refuse_mistyped
 
 _IMPORT = re.compile(r".+\.py:.*|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -19,7 +20,7 @@ def names_model(word: str) -> bool:
         return word.endswith(".py") and os.path.isfile(word)
     from modelscope_cli.models.hubs import split_hub
 
-    is_import = _IMPORT.fullmatch(word) and not has_name_of_image(word)
+    is_import = _IMPORT.fullmatch(word) and not is_picture(word)
     return bool(split_hub(word)[0] or is_import) or word.lower() in model_names()
 
 
@@ -27,7 +28,7 @@ def names_learner(word: str) -> bool:
     """Tell whether this is a model or a checkpoint, not a folder of images."""
     from modelscope_cli.models.request import is_checkpoint
 
-    is_image = os.path.isdir(word) or has_name_of_image(word)
+    is_image = os.path.isdir(word) or is_picture(word)
     return names_model(word) or (is_checkpoint(word) and not is_image)
 
 

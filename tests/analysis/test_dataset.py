@@ -150,7 +150,23 @@ def test_what_is_broken(folder):
     assert record.images == N + 3
 
 
+def test_broken_links_are_broken_images_and_images_of_other_kinds_are_named(folder):
+    (folder / "cat" / "link.png").symlink_to("nowhere.png")
+    (folder / "cat" / "good.png").symlink_to("01.png")
+    for name in ("photo.HEIC", "notes.txt", "link.txt"):
+        (folder / "dog" / name).write_bytes(b"")
+    record = ms.check_images(folder, ignore="MS802")
+    (found,) = record.findings
+    assert (found.code, short([found.layer])) == ("MS801", ["link.png"])
+    (notice,) = record.run.warnings
+    assert notice.message == f"1 image of a kind that is not read: {folder}/dog/photo.HEIC"
+    assert notice.message in review(record).outcome
+    assert record.images == N + 2
+
+
 def test_what_means_nothing_is_refused(folder, tmp_path):
+    with pytest.raises(UsageError, match="names the same folder again"):
+        ms.check_images(folder, against=[tmp_path / "train" / ".." / "train"])
     with pytest.raises(UsageError, match="selects rules for a model"):
         ms.check_images(folder, select="MS2")
     with pytest.raises(UsageError, match="selects rules for a data set"):

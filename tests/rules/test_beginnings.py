@@ -107,6 +107,24 @@ def test_a_dead_layer_is_an_error_and_some_dead_channels_are_a_warning():
     assert found(half, noise(1000, 8), select="MS202")["MS202", "warning", "1"].value == 12 / 16
 
 
+def test_dead_channels_are_not_judged_where_more_images_may_activate_them():
+    half, whole = (nn.Sequential(nn.Conv2d(1, 16, 1), nn.ReLU(), nn.Flatten()) for _ in range(2))
+    for model, n in ((half, 12), (whole, 0)):
+        nn.init.constant_(model[0].bias[:n], -100.0)
+        nn.init.constant_(model[0].bias[n:], 1.0)
+    reasons = {
+        (model, n): next(
+            rule.reason for rule in ms.check(model, noise(n, 1, 8, 8)).rules if rule.code == "MS202"
+        )
+        for model in (half, whole)
+        for n in (2, 16)
+    }
+    few = "12 of 16 channels of 1 are zero in 2 images: give 16 to tell whether they are dead"
+    too_few = "no ReLU channel has 1000 values: give 100 images"
+    assert list(reasons.values()) == [few, None, too_few, None]
+    assert found(half, noise(16, 1, 8, 8), select="MS202")
+
+
 def test_a_constant_output_is_an_error_also_for_a_single_image():
     model = network(head=Scale(0.0, 16))
     model[1].requires_grad_(False)

@@ -2,6 +2,7 @@
 
 import math
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -50,7 +51,8 @@ def examine_images(
 ) -> tuple[DatasetEvidence, list[Notice]]:
     """Read every image once; return the evidence for the rules, and what no rule is about."""
     sets = _sets(folders, against)
-    listed = _list(sets, progress)
+    notices: list[Notice] = []
+    listed = _list(sets, progress, notices)
     facts: list[ImageFacts] = []
     broken = UnreadableImages()
     looks = progress.track(_looks(listed.files), "images", len(listed.files))
@@ -100,7 +102,6 @@ def examine_images(
     )
     in_first = (listed.labels[n] for n in good if not listed.sets[n])
     by_class = Counter(filter(None, in_first)).most_common()
-    notices = []
     if is_whole and by_class and by_class[0][1] >= _IMBALANCE * by_class[-1][1]:
         (most, n_most), (least, n_least) = by_class[0], by_class[-1]
         words = f"class sizes differ: '{most}' has {counted(n_most, 'readable image')}, '{least}' {n_least}"
@@ -117,11 +118,15 @@ def examine_images(
 
 def _sets(folders: Sequence[str], against: Sequence[str]) -> list[Sequence[str]]:
     """Return the words of each data set: all the first, then each of `against`; its single files are one set."""
+    for n, word in enumerate(against):
+        if os.path.isdir(word) and os.path.realpath(word) in map(os.path.realpath, (*folders, *against[:n])):
+            hint = f"modelscope check {shlex.quote(word)}   finds the copies inside it"
+            raise UsageError(f"'--against {word}' names the same folder again", hint)
     single = [word for word in against if os.path.isfile(word)]
     return [folders, *([word] for word in against if not os.path.isfile(word)), *([single] if single else [])]
 
 
-def _list(sets: Sequence[Sequence[str]], progress: Progress) -> _Listed:
+def _list(sets: Sequence[Sequence[str]], progress: Progress, notices: list[Notice]) -> _Listed:
     files: list[ListedImage] = []
     numbers: list[int] = []
     labels: list[str | None] = []
@@ -129,6 +134,9 @@ def _list(sets: Sequence[Sequence[str]], progress: Progress) -> _Listed:
         listing = find_images([word])
         tell(progress, listing.notes)
         files += listing.files
+        if n_others := len(listing.others):
+            message = f"{counted(n_others, 'image')} of a kind that is not read: {some(listing.others, 3)}"
+            notices.append(Notice("other_kinds", message))
         numbers += [number] * len(listing.files)
         root = Path(word) if os.path.isdir(word) else None
         parents = (Path(file.name).parent for file in listing.files)
@@ -148,9 +156,8 @@ def empty_folders(words: Sequence[str]) -> list[str]:
 
 def _looks(files: FileList) -> Iterator[ImageFacts]:
     """Yield the facts of the images in order, computed by several threads."""
-    n_threads = min(_MOST_THREADS, os.cpu_count() or 1)
     each = iter(files)
-    with strict_pillow(), ThreadPoolExecutor(n_threads) as pool:
+    with strict_pillow(), ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
         while window := list(islice(each, _WINDOW)):
             yield from pool.map(look_at, window)
 
@@ -189,7 +196,7 @@ def check_images(
 ) -> CheckRecord:
     """Check a data set against rules, without a model: unreadable images, exact copies, leaks.
 
-    Every image is read and decoded once; a hash of its pixels is kept.
+    Every image is decoded once; a hash of its pixels is kept.
 
     Args:
         images: folders, globs or lists (`@files.txt`); `train` and `val` folders, given or inside one, are

@@ -1,14 +1,11 @@
-"""Facts about one image file, read and decoded once."""
+"""Facts about one image file, decoded once."""
 
 import hashlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
-from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.files import ListedImage
-from modelscope_cli.inputs.image import OF_SEVERAL, UNREADABLE, UnreadableImageError, decode, frames_and_mode
-from modelscope_cli.paths import refuse_endless
+from modelscope_cli.inputs.image import OF_SEVERAL, UnreadableImageError, decode, frames_and_mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +21,14 @@ class ImageFacts:
 
 
 def look_at(file: ListedImage) -> ImageFacts:
-    """Read and decode one image; errors are returned as `kind`."""
+    """Decode one image; errors are returned as `kind`."""
     try:
-        content = file.content
-        if content is None:
-            refuse_endless(file.name)
-            content = Path(file.name).read_bytes()
-        held = ListedImage(file.name, content)
-        image = decode(held, "RGB")
+        image = decode(file, "RGB")
     except UnreadableImageError as error:
         return ImageFacts(error.kind)
-    except (OSError, CannotRunError):
-        return ImageFacts(UNREADABLE)
     pixels = hashlib.sha256(b"%d x %d\0" % image.size)
     pixels.update(image.tobytes())
     is_one_colour = all(low == high for low, high in cast("Any", image.getextrema()))
-    n_frames, mode = frames_and_mode(held)
+    n_frames, mode = frames_and_mode(file)
     has_frames = n_frames > 1 and file.name.lower().endswith(OF_SEVERAL)
     return ImageFacts("", pixels.digest(), is_one_colour, has_frames, image.size, mode)

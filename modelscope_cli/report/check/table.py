@@ -114,7 +114,7 @@ def _outcome(record: CheckRecord) -> str:
 def _unjudged(record: CheckRecord) -> str:
     """Count what was not judged, including unreadable images; empty if everything was."""
     info, n = record.run.input, len(record.unjudged)
-    words = [one.message for one in record.run.warnings if one.code == "interrupted"]
+    words = [one.message for one in record.run.warnings if one.code in ("interrupted", "other_kinds")]
     if info and info.n_broken:
         words.append(f"{info.n_broken:,} of {counted(info.n_files, 'image')} could not be read")
     if n:

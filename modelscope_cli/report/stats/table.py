@@ -168,7 +168,7 @@ def stats_columns(
         *field_columns(ActivationStats, "min max"),
         *field_columns(ActivationStats, "rms", is_shown=False),
         *map(lambda key: figure(key, key, lambda row: (row.quantiles or {}).get(key), rank=1), quantiles),
-        *field_columns(ActivationStats, "zero", is_bad=_is_silent),
+        *field_columns(ActivationStats, "zero", is_bad=lambda row: row.zero_fraction == 1),
         *field_columns(ActivationStats, "near_zero"),
         *field_columns(ActivationStats, "nan inf", is_shown=has_non_finite),
         *field_columns(
@@ -195,13 +195,7 @@ def stats_columns(
 
 def _is_marked(row: ActivationStats, images: int) -> bool:
     is_broken = row.nan_count or row.inf_count or row.problem
-    return bool(is_broken) or _is_silent(row) or _is_mostly_dead(row, images)
-
-
-def _is_silent(row: ActivationStats) -> bool:
-    from modelscope_cli.rules import activations
-
-    return activations.is_silent(row)
+    return bool(is_broken) or row.zero_fraction == 1 or _is_mostly_dead(row, images)
 
 
 def _is_mostly_dead(row: ActivationStats, images: int) -> bool:
