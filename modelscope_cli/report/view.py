@@ -93,9 +93,8 @@ class View(Generic[R]):
         """Return what the record keeps of its run; None if it was read back."""
         return getattr(record, "kept", None)
 
-    shown_below = (
-        ""  # the file of its folder that a notebook shows below the table, of results that are looked at
-    )
+    # The file of its folder that a notebook shows below the table, of results that are looked at
+    shown_below = ""
 
     def preview(self, record: R) -> bytes | None:
         """Return the figure of `shown_below` as a PNG, from what the record keeps of its run; None without it."""

@@ -1,6 +1,7 @@
 """`modelscope featuremaps`: which pictures are written, what is on them, and where."""
 
 import pytest
+import torch
 from collected import outputs_of
 from safetensors.torch import load_file
 from tolerance import A_NETWORK, assert_close
@@ -137,3 +138,18 @@ def test_tensors_go_into_a_file_of_safetensors(run, cwd):
     result = run("featuremaps {star} {healthy} -l conv --save-tensors kept.pt", expect=2)
     assert "--save-tensors kept.safetensors" in result.err
     assert not (cwd / "kept.pt").exists()
+
+
+def test_layers_with_nan_say_how_many_values(run, cwd, samples):
+    state = load_file(samples / "tiny_resnet.safetensors")
+    state["block3.conv1.weight"][5] = torch.nan
+    torch.save(state, "nan.pt")
+    net = "{samples}/tiny_resnet.py:TinyResNet {star} --size 64 -l block3 -l block3.* -l head --json"
+    maps = run(f"featuremaps {net} -c nan.pt").json["maps"]
+    notes = {row["name"]: row["note"] for row in maps}
+    first = next(row for row in maps if "NaN" in row["note"] and row["name"] != "block3")
+    assert first["name"] == "block3.conv1"
+    assert first["note"].startswith(f"{first['shape'][1] * first['shape'][2]} values NaN or infinite")
+    assert "NaN" in notes["head"]
+    healthy = run(f"featuremaps {net} -c {{samples}}/tiny_resnet.safetensors").json["maps"]
+    assert not any("NaN" in row["note"] for row in healthy)

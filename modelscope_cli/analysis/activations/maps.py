@@ -18,7 +18,7 @@ from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
 from modelscope_cli.hooks.spec import Range, channels_of
 from modelscope_cli.records.featuremaps import FeatureMap
-from modelscope_cli.records.naming import block_of, label_of, some
+from modelscope_cli.records.naming import block_of, counted, label_of, some
 from modelscope_cli.records.run import Arguments
 
 
@@ -60,9 +60,8 @@ def choose_channels(channels: str | Sequence[int], most: int) -> ChannelChoice:
         return ChannelChoice(ranges=channels_of(text))
     except ValueError as error:
         problem, suggestion, part = error.args
-        raise UsageError(
-            f"--channels '{text}': '{part}' {problem}", f"--channels {suggestion or '0'}"
-        ) from None
+        hint = f"--channels {suggestion or '0'}"
+        raise UsageError(f"--channels '{text}': '{part}' {problem}", hint) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +69,9 @@ class CapturedOutput:
     """One output of one call for the first image."""
 
     record: FeatureMap  # the row, without a file until it is drawn
-    # A copy on its device, `(C, H, W)` maps or a `(C,)` vector; None where neither fits, for the reason in
-    # `record.problem`
+    # A copy on its device, `(C, H, W)` maps or a `(C,)` vector; None where neither fits, see `record.problem`
     maps: Tensor | None
+    n_broken: Tensor | None = None  # how many values are NaN or infinite, on its device; None if not counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +185,8 @@ def capture_maps(
     """Run the model, up to the last selected call, and return the selected outputs in execution order.
 
     Where no layers are named, these are the outputs of the innermost calls, and after them those of blocks that
-    compute more than their last layer, such as the sum of a residual block.
-
-    Args:
-        interventions: change values on the way; with any, the forward runs to its end.
+    compute more than their last layer, such as the sum of a residual block. With `interventions`, which change
+    values on the way, the forward runs to its end.
     """
     tracker = Tracker()
     blocks = blocks_of(layer.name for layer, _ in list_layers(model)) if selection.is_innermost_only else None
@@ -202,7 +199,13 @@ def capture_maps(
     found = capturer.found()
     if blocks is None:
         found.sort(key=lambda caught: caught.record.order)
-    return finished([caught.exhibit() for caught in found], choice)
+    return finished([replace(one.exhibit(), n_broken=_n_broken(one.tensor)) for one in found], choice)
+
+
+def _n_broken(tensor: Tensor) -> Tensor | None:
+    # Not of maps, in which places without a value are NaN.
+    is_usual = tensor.is_floating_point() and tensor.itemsize > 1 and tensor.layout is torch.strided
+    return (~tensor.isfinite()).sum() if is_usual else None
 
 
 def blocks_of(layers: Iterable[str]) -> set[str]:
@@ -218,7 +221,8 @@ def finished(found: Sequence[CapturedOutput], choice: ChannelChoice) -> list[Cap
     outputs = []
     ranges = value_ranges([one.maps for one in found])
     flat = fetch(_constant(one.maps) for one in found)
-    for exhibit, (low, high), is_flat in zip(found, ranges, flat, strict=True):
+    broken = fetch(torch.zeros(()) if one.n_broken is None else one.n_broken for one in found)
+    for exhibit, (low, high), is_flat, n in zip(found, ranges, flat, broken, strict=True):
         record, maps = exhibit.record, exhibit.maps
         if maps is not None:
             channels = choice.of(maps)
@@ -226,7 +230,8 @@ def finished(found: Sequence[CapturedOutput], choice: ChannelChoice) -> list[Cap
             n_flat = int(is_flat[list(channels)].sum()) if len(is_flat) else 0
             grey = f"{n_flat} of {len(channels)} constant (grey)" if n_flat else ""
             missing = choice.missing(len(maps)) if channels else ""
-            note = ", ".join(filter(None, (record.note, missing, grey)))
+            bad = f"{counted(int(n), 'value')} NaN or infinite" if n else ""
+            note = ", ".join(filter(None, (bad, record.note, missing, grey)))
             record = replace(record, shown=channels, min=low, max=high, problem=problem, note=note)
         outputs.append(replace(exhibit, record=record))
     return outputs

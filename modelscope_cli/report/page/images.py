@@ -32,11 +32,7 @@ class EmbeddedImages:
         self._n_shown = 0
 
     def figure(self, name: str | None, alt: str, caption: str = "", **look: Any) -> Html | None:
-        """Return an image of the folder, see `drawn`; None if there is no such file.
-
-        Args:
-            name: file inside the folder; paths outside of it are ignored.
-        """
+        """Return an image of the folder, see `drawn`; None if there is no file of this name inside it."""
         if self._folder is None or not name or Path(name).name != name:
             return None
         file = self._folder / name
