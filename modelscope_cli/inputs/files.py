@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import filterfalse, islice
 from pathlib import Path
 from typing import overload
 
@@ -168,7 +168,7 @@ def _matching(word: str, messages: FoundImages) -> Iterator[ListedImage]:
     matches = glob.glob(word, recursive=True)
     if not matches:
         raise UsageError(f"'{word}' matches no file", look_for(word))
-    yield from _sorted_out(word, filter(os.path.isfile, matches), look_for(word), messages)
+    yield from _sorted_out(word, filterfalse(os.path.isdir, matches), look_for(word), messages)
 
 
 def _in_folder(word: str, messages: FoundImages) -> Iterator[ListedImage]:

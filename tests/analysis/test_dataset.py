@@ -162,6 +162,7 @@ def test_broken_links_are_broken_images_and_images_of_other_kinds_are_named(fold
     assert notice.message == f"1 image of a kind that is not read: {folder}/dog/photo.HEIC"
     assert notice.message in review(record).outcome
     assert record.images == N + 2
+    assert ms.check_images(f"{folder}/cat/*").images == N // 2 + 2
 
 
 def test_what_means_nothing_is_refused(folder, tmp_path):
