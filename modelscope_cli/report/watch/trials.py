@@ -44,4 +44,4 @@ def _how_to_try(record: WatchRecord) -> Iterator[tuple[str, str]]:
         first, *words = record.run.argv
         again = ["--force"] * (" --out" in " ".join(["", *words]) and "--force" not in words)
         command = shlex.join(["modelscope", first, "--try-fixes", *again, *words])
-        yield "", f"try: {commented(f'{command}   or more steps: it looks for a change that makes it learn')}"
+        yield "", f"try: {commented(f'{command}   looks for a change that helps; or train for more steps')}"

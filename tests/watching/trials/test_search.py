@@ -157,6 +157,16 @@ def test_a_change_that_comes_much_nearer_wins_against_a_milder_one(search):
     assert found.fix.trial == "no dropout"
 
 
+def test_a_higher_rate_only_makes_up_for_gradients_that_are_clipped_to_nothing(search, dim, flat):
+    clipped = dataclasses.replace(dim.findings[0], code="MS741", follows=None)
+    record = dataclasses.replace(flat, findings=(clipped,))
+    others = {"no clipping": course(2.3, 2.1), "rate x 10": course(2.3, 0.2)}
+    found, asked = search(others, CLIP, record=record)
+    assert found.fix is None
+    assert "rate x 10" not in dict(asked)
+    assert search(others, CLIP)[0].fix is not None
+
+
 def test_a_specific_change_is_the_cause_although_a_strong_optimizer_restores_too(search):
     found, asked = search({"no clipping": course(2.3, 0.8), "fresh AdamW": course(2.3, 0.1)}, CLIP)
     assert found.fix is not None
