@@ -71,10 +71,8 @@ def make_report(
             raise UsageError(f"'{result}' is a saved result: its labels are in it", "leave out --labels")
         file = result_file(Path(fspath(result)))  # type: ignore[arg-type]
         target = target or file.with_suffix(".html")
-        if n_results(file) > 1:
-            message = (
-                f"'{file}' is a page of {n_results(file)} results, which only their model can make again"
-            )
+        if (n := n_results(file)) > 1:
+            message = f"'{file}' is a page of {n} results, which only their model can make again"
             raise UsageError(message, "modelscope report ...   with the model and its image")
         check_file(target, invocation().is_forced or (is_page(target) and n_results(target) < 2))
         parts = [read(file)]

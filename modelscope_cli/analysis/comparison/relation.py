@@ -308,8 +308,7 @@ def _grids(a: Tensor, b: Tensor) -> list[str]:
 
 
 def _levels(a: Tensor, b: Tensor) -> int:
-    """Return to how many equidistant values, at most 256, each row of `a` is rounded or clipped in `b`; 0 if it is
-    not."""
+    """Return to how many equidistant values each row of `a` is rounded or clipped in `b`, at most 256; else 0."""
     a, b = a.double(), b.double()
     values = b.sort(1).values
     low, high = values[:, :1], values[:, -1:]

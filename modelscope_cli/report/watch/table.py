@@ -176,11 +176,11 @@ def run_facts(record: WatchRecord) -> list[tuple[str, str]]:
             never = f"{which} {some(list(map(str, one.absent)))} of {one.classes} did not occur"
             facts.append(("labels", f"{never} in the {sum(one.series.rows):,} labels that were looked at"))
     facts += [_evaluation(one) for one in record.facts.criteria if not one.is_training and one.series.step]
-    optimizers = {series.optimizer for series in record.lr}
-    for series in record.lr:
-        if series.group == 0:
-            name = "learning rate" if len(optimizers) == 1 else f"learning rate ({series.optimizer})"
-            facts.append((name, _rates(series)))
+    optimizers = dict.fromkeys(series.optimizer for series in record.lr)
+    for one in optimizers:
+        first, *others = dict.fromkeys(_rates(series) for series in record.lr if series.optimizer == one)
+        name = "learning rate" if len(optimizers) == 1 else f"learning rate ({one})"
+        facts.append((name, first + f" (other groups: {some(others, 2)})" * bool(others)))
     if record.ranks > 1:
         facts.append(("ranks", f"{record.ranks}, merged{_agreement(record.facts.ranks)}"))
     if record.steps:
@@ -189,6 +189,8 @@ def run_facts(record: WatchRecord) -> list[tuple[str, str]]:
         n = "all" if record.recorded == record.steps else record.recorded
         total = max((one.ended + 1 for one in record.facts.optimizers), default=0)
         more = f"; {total} with those of the other optimizers" * (total > record.steps)
+        # Without a finding, the verdict says so
+        more += ", then interrupted" * (bool(record.findings) and "interrupted" in (record.reason or ""))
         facts.append(("steps", f"{record.steps}, layers recorded in {n} of them{few}{more}"))
     if record.facts.time is not None and record.facts.time.total:
         facts.append(("time", _time_words(record.facts.time)))
