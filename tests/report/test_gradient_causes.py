@@ -82,6 +82,17 @@ def test_of_a_net_that_explodes_the_first_sentence_says_so(depth):
     assert view_of(record).headline(record).startswith("the output explodes")
 
 
+def test_gradients_behind_scores_that_explode_a_little_are_not_said_to_be_fine():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
+    )
+    nn.init.normal_(model[0].weight, std=300.0)
+    record = ms.grads(model, torch.randn(2, 3, 8, 8), target=1)
+    answer = dict(view_of(record).sheet(record).facts)["answer"]
+    assert answer == "the output explodes, so gradients were not judged: modelscope check names the layer"
+
+
 def test_parameters_that_the_module_around_their_list_uses_are_not_of_a_layer_that_is_never_called():
     class Listed(nn.Module):
         def __init__(self) -> None:

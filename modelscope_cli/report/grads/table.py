@@ -179,6 +179,8 @@ def _result(record: GradsRecord) -> str:
     times = (_unclipped(record.totals) or 0.0) / at_output
     if times > _LARGE:
         told[0] = f"|g| is {times:,.0f} times that at the output; no zero or vanishing gradient"
+    elif "large_scores" in codes:
+        told[0] = "the output explodes, so gradients were not judged: modelscope check names the layer"
     return ", ".join(told)
 
 

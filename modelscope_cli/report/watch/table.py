@@ -189,7 +189,6 @@ def run_facts(record: WatchRecord) -> list[tuple[str, str]]:
         n = "all" if record.recorded == record.steps else record.recorded
         total = max((one.ended + 1 for one in record.facts.optimizers), default=0)
         more = f"; {total} with those of the other optimizers" * (total > record.steps)
-        # Without a finding, the verdict says so
         more += ", then interrupted" * (bool(record.findings) and "interrupted" in (record.reason or ""))
         facts.append(("steps", f"{record.steps}, layers recorded in {n} of them{few}{more}"))
     if record.facts.time is not None and record.facts.time.total:
