@@ -15,7 +15,7 @@ STAND_INS = {
     "old.pth": "{samples}/tiny_resnet.safetensors",
     "new.pth": "{samples}/sick.safetensors",
     "data/train": "{samples}/shapes",
-    "data/val": "{samples}/shapes",
+    "data/val": "{samples}/shapes/star",
 }
 
 

@@ -141,11 +141,14 @@ def test_grey_maps_are_counted_where_they_are_shown(tmp_path):
         record = ms.featuremaps(torch.nn.Sequential(conv), torch.rand(1, 3, 8, 8))
         some = ms.featuremaps(torch.nn.Sequential(conv), torch.rand(1, 3, 8, 8), channels=[0, 1])
     assert [one.maps[0].note for one in (record, some)] == [
-        "3 of 5 constant (grey)",
-        "1 of 2 constant (grey)",
+        "64 values NaN or infinite, 3 of 5 constant (grey)",
+        "64 values NaN or infinite, 1 of 2 constant (grey)",
     ]
     record.to_html(tmp_path / "page.html")
-    assert "5 of 5 channels; 3 of 5 constant (grey)" in (tmp_path / "page.html").read_text()
+    assert (
+        "5 of 5 channels; 64 values NaN or infinite, 3 of 5 constant (grey)"
+        in (tmp_path / "page.html").read_text()
+    )
 
 
 @pytest.mark.parametrize("length", [4, 26, 128, 1024, 5000, 16001])

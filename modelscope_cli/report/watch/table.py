@@ -113,7 +113,7 @@ def _columns(
         counter("inf", "inf", lambda row: max(row.series.inf_count, default=0), is_shown=is_partial),
         Column(
             "non_finite_since",
-            "not finite",
+            "non-finite since",
             lambda row: row.series.non_finite_since,
             lambda row: f"since step {since}" if (since := row.series.non_finite_since) is not None else "",
             is_number=False,
