@@ -163,9 +163,9 @@ def emit(
         seen = sheet if where.layout.columns else sheet.without_empty_columns()
         _console.show(render_table(seen, _console.terminal_width(), None if is_whole else fold(seen)))
     elif format == "table" and where.format == "auto":
-        _console.write(to_text(sheet, _LOG_WIDTH))
-        if review is not None and not sheet.facts_of(is_answer=True):
-            _console.write(last_line(review()) + "\n")
+        # The last line names the command, too: a log may hold several
+        told = sheet if review is None else replace(sheet, facts=sheet.facts_of(is_answer=False))
+        _console.write(to_text(told, _LOG_WIDTH) + (f"{last_line(review())}\n" if review else ""))
     else:
         _console.write(render(where.formats[format]))
         if verdict and where.format == "auto" and not _is_one_stream():

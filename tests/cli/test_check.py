@@ -417,7 +417,7 @@ def test_the_log_of_a_ci_job_ends_with_the_verdict_once(run, samples, monkeypatc
     monkeypatch.setattr("modelscope_cli.shell.output._is_log", lambda: True)
     done = run(f"check {samples}/tiny_resnet.py:TinyResNet -c {samples}/sick.safetensors", expect=1)
     assert done.out.count("failed with") == 1
-    assert done.out.splitlines()[-1].startswith("verdict")
+    assert done.out.splitlines()[-1].startswith("modelscope check: failed with")
 
 
 def test_layer_norms_of_a_file_that_are_as_made_are_told(run, cwd):

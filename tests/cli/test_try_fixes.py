@@ -81,10 +81,9 @@ def test_the_cause_is_proved_with_a_line_for_each_trial_and_nothing_remains(run,
     assert all(one["follows"] == "MS741" for one in others)
     assert [row["helps"] for row in record["trials"]] == [None, "proved", None, "proved"]
     assert record["tried"] == fix["sentence"]
-    last = outcome.out.splitlines()[-4:]
-    assert last[0].startswith("rerun")
-    assert last[-1].startswith("no clipping")
-    assert last[-1].endswith("proved")
+    trials = [line for line in outcome.out.splitlines() if line.startswith(("rerun", "no clipping"))]
+    assert [line.split()[0] for line in trials] == ["rerun", "no", "rerun", "no"]
+    assert trials[-1].endswith("proved")
     assert "no clipping" in (cwd / "out" / "report.html").read_text()
     assert not [one for one in tmp_path.iterdir() if one.name.startswith("modelscope")]
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()

@@ -177,9 +177,11 @@ def run_facts(record: WatchRecord) -> list[tuple[str, str]]:
             facts.append(("labels", f"{never} in the {sum(one.series.rows):,} labels that were looked at"))
     facts += [_evaluation(one) for one in record.facts.criteria if not one.is_training and one.series.step]
     optimizers = dict.fromkeys(series.optimizer for series in record.lr)
-    for who in optimizers:
-        first, *others = dict.fromkeys(_rates(series) for series in record.lr if series.optimizer == who)
-        name = "learning rate" if len(optimizers) == 1 else f"learning rate ({who})"
+    for optimizer in optimizers:
+        first, *others = dict.fromkeys(
+            _rates(series) for series in record.lr if series.optimizer == optimizer
+        )
+        name = "learning rate" if len(optimizers) == 1 else f"learning rate ({optimizer})"
         facts.append((name, first + f" (other groups: {some(others, 2)})" * bool(others)))
     if record.ranks > 1:
         facts.append(("ranks", f"{record.ranks}, merged{_agreement(record.facts.ranks)}"))
