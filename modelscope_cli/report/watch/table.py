@@ -178,9 +178,7 @@ def run_facts(record: WatchRecord) -> list[tuple[str, str]]:
     facts += [_evaluation(one) for one in record.facts.criteria if not one.is_training and one.series.step]
     optimizers = dict.fromkeys(series.optimizer for series in record.lr)
     for optimizer in optimizers:
-        first, *others = dict.fromkeys(
-            _rates(series) for series in record.lr if series.optimizer == optimizer
-        )
+        first, *others = dict.fromkeys(_rates(one) for one in record.lr if one.optimizer == optimizer)
         name = "learning rate" if len(optimizers) == 1 else f"learning rate ({optimizer})"
         facts.append((name, first + f" (other groups: {some(others, 2)})" * bool(others)))
     if record.ranks > 1:
