@@ -131,9 +131,8 @@ def _broken(file: ListedImage, error: Exception) -> UnreadableImageError:
         path = Path(file.name)
         if path.suffix.lower() in {*OTHER_SUFFIXES, ".pdf"}:
             look = f"magick {shlex.quote(file.name)} {shlex.quote(str(path.with_suffix('.png')))}"
-        problem = f"is not an image ({', '.join(IMAGE_FORMATS)})" + ", despite its name" * is_picture(
-            file.name
-        )
+        is_named_so = is_picture(file.name)
+        problem = f"is not an image ({', '.join(IMAGE_FORMATS)})" + ", despite its name" * is_named_so
         return UnreadableImageError(NOT_AN_IMAGE, f"'{file.name}' {problem}", look)
     if isinstance(error, PermissionError):
         hint = f"ls -l {shlex.quote(file.name)}"

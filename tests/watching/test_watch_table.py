@@ -50,7 +50,7 @@ def test_an_identity_that_repeats_the_row_before_is_counted_and_left_out():
 def test_rates_of_all_groups_and_an_interruption_beside_a_finding_are_told():
     record = record_of(nn.Sequential(nn.Linear(6, 6), nn.ReLU()))
     rates = [replace(record.lr[0], group=n, value=(rate,) * 3) for n, rate in enumerate((0.1, 0.1, 1e-5))]
-    record = replace(record, lr=tuple(rates), findings=("a finding",), reason="interrupted at step 3")
+    record = replace(record, lr=tuple(rates), findings=("a finding",), exit_code=130)
     facts = dict(run_facts(record))
     assert facts["learning rate"] == "0.1000 (other groups: 1e-05)"
     assert facts["steps"].endswith(", then interrupted")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from modelscope_cli.interrupts import INTERRUPTED
 from modelscope_cli.paths import in_repository
 from modelscope_cli.records import watch
 from modelscope_cli.records.findings import RuleText
@@ -189,7 +190,7 @@ def run_facts(record: WatchRecord) -> list[tuple[str, str]]:
         n = "all" if record.recorded == record.steps else record.recorded
         total = max((one.ended + 1 for one in record.facts.optimizers), default=0)
         more = f"; {total} with those of the other optimizers" * (total > record.steps)
-        more += ", then interrupted" * (bool(record.findings) and "interrupted" in (record.reason or ""))
+        more += ", then interrupted" * (bool(record.findings) and record.exit_code == INTERRUPTED)
         facts.append(("steps", f"{record.steps}, layers recorded in {n} of them{few}{more}"))
     if record.facts.time is not None and record.facts.time.total:
         facts.append(("time", _time_words(record.facts.time)))

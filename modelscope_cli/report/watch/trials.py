@@ -42,6 +42,6 @@ def _how_to_try(record: WatchRecord) -> Iterator[tuple[str, str]]:
     is_open = record.verdict == UNKNOWN and record.steps >= MIN_STEPS and record.ranks == 1
     if is_open and not (progress.learns or progress.is_adversarial or progress.moves) and record.run.argv:
         first, *words = record.run.argv
-        again = ["--force"] * (" --out" in " ".join(["", *words]) and "--force" not in words)
+        again = ["--force"] * (any(one.startswith("--out") for one in words) and "--force" not in words)
         command = shlex.join(["modelscope", first, "--try-fixes", *again, *words])
         yield "", f"try: {commented(f'{command}   looks for a change that helps; or train for more steps')}"
