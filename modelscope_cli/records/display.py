@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from modelscope_cli.errors import nearest, with_nearest
 from modelscope_cli.library_types import Figure
-from modelscope_cli.records.naming import label
+from modelscope_cli.records.naming import label, some
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +161,8 @@ class Shown:
             return matches[0]
         if matches:
             raise KeyError(f"'{key}' matches {len(matches)} rows; iterate over the record to find yours")
-        near = nearest(key, [label for label, _ in labelled])
-        raise KeyError(f"no row '{key}'" + (f": {near}" if near else ""))
+        names = [label for label, _ in labelled]
+        raise KeyError(f"no row '{key}': {nearest(key, names) or f'the rows are {some(names)}'}")
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Return the whole table as plain dicts: the keys and bare values of `--format tsv`, with the columns that

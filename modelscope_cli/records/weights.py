@@ -1,11 +1,12 @@
 """What `weights` returns, and what its scan for code returns."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar
 
-from modelscope_cli.records.display import Row, count, figure, shape, share, size, words
+from modelscope_cli.records.display import Row, count, counter, figure, shape, share, size, words
 from modelscope_cli.records.identified import Identified
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.progress import Progress
@@ -191,10 +192,26 @@ class TensorRow(Row):
     max: Annotated[float | None, figure(rank=4)] = None
     abs_max: Annotated[float | None, figure("abs max", rank=3)] = None
     zero_fraction: Annotated[float | None, share(rank=0, key="zero")] = None
-    nan_count: int | None = None
-    inf_count: int | None = None
+    nan_count: Annotated[int | None, counter(key="nan", rank=2)] = None
+    inf_count: Annotated[int | None, counter(key="inf", rank=2)] = None
     shared_with: Annotated[str | None, words(is_shown=False, key="shared")] = None
     problem: Annotated[str | None, words(rank=6)] = None
+
+
+_SPIKE, _SPIKED = 0.999, 16  # share of the sum of squares in one value, of at least so many
+
+
+def oddity(row: TensorRow) -> str:
+    """Say which values no sound model has; empty if there are none, or if the values were not read."""
+    if n := (row.nan_count or 0) + (row.inf_count or 0):
+        return f"{n:,} NaN or infinite"
+    low, high = row.min or 0.0, row.max or 0.0
+    if row.name.endswith("running_var") and low < 0:
+        return f"a variance of {low:.3g}"
+    far, rms = max(low, high, key=abs), math.hypot(row.std or 0.0, row.mean or 0.0)
+    is_far = row.numel >= _SPIKED and (row.zero_fraction or 0.0) < 0.5
+    is_far &= abs(far) > math.sqrt(_SPIKE * row.numel) * rms
+    return f"one of {far:.3g} beside far smaller ones" * is_far
 
 
 @dataclass(frozen=True, slots=True)

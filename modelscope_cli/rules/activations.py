@@ -17,7 +17,7 @@ ENOUGH_VALUES, ENOUGH_IMAGES = 1000, 100
 _SOME_VALUES = 10  # of a channel, from which it is odd that all are zero
 NO_RECTIFIER = "none of these layers is a ReLU (F.relu is a function, not a layer)"
 MOST_DEAD = 0.5  # fraction of the channels of a layer
-FORWARD = frozenset({"forward"})
+FORWARD, _INPUTS = frozenset({"forward"}), frozenset({"inputs"})
 
 
 def _rows(evidence: Evidence, *types: str) -> list[ActivationStats]:
@@ -246,7 +246,7 @@ def _no_scores(evidence: Evidence, threshold: float) -> str | None:
     return foreign_statistics(evidence) if evidence.forward.is_finite else "forward values are not finite"
 
 
-@rule("MS206", "poor-initialisation", WARNING, LARGE_SCORES, needs=FORWARD, excuse=_no_scores)
+@rule("MS206", "poor-initialisation", WARNING, LARGE_SCORES, needs=FORWARD, wants=_INPUTS, excuse=_no_scores)
 def _large_scores(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The class scores are so large that their softmax is saturated, usually because signals grow with depth.
 
@@ -263,13 +263,14 @@ def _large_scores(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     if std is None or not std > threshold:
         return
     rows = [row for row in _rows(evidence, *_WEIGHTED) if row.std]
-    steps = [(after.std / before.std, after) for before, after in pairwise(rows) if before.std and after.std]
+    stds = [("the input", evidence.inputs[0].std)] if evidence.inputs and evidence.inputs[0].std else []
+    stds += [(label_of(row), row.std or 0.0) for row in rows]
+    steps = [(after / before, name) for (_, before), (name, after) in pairwise(stds) if before and after]
     words = f"the class scores have a standard deviation of {std:.3g}"
-    times, row = max(steps, key=lambda step: step[0], default=(1.0, None))
-    if row is not None:
-        grows = f"it grows most here, by {rounded(times)}x"
-        words += f", the outputs of {label_of(rows[0])} of {rows[0].std:.3g}; {grows}"
-    yield Sighting(label_of(row) if row else None, std, words)
+    times, layer = max(steps, default=(1.0, None))
+    if layer is not None:
+        words += f", {stds[0][0]} of {stds[0][1]:.3g}; it grows most here, by {rounded(times)}x"
+    yield Sighting(layer, std, words)
 
 
 @rule(
@@ -404,7 +405,7 @@ def foreign_inputs(evidence: Evidence, limit: float) -> list[tuple[NormInput, fl
     WARNING,
     _FOREIGN,
     needs=FORWARD,
-    wants=frozenset({"inputs"}),
+    wants=_INPUTS,
     excuse=_no_statistics_to_judge,
 )
 def _foreign(evidence: Evidence, threshold: float) -> Iterator[Sighting]:

@@ -1,6 +1,7 @@
 """`modelscope weights`: what is in a checkpoint, against torch, NumPy and safetensors."""
 
 import os
+import re
 from argparse import Namespace
 
 import numpy as np
@@ -72,7 +73,28 @@ def test_statistics_are_numpys(run, state, checkpoint):
 
 
 def test_broken_values_are_told_beside_the_rows(run, checkpoint):
-    assert "values: NaN or infinite in 1 tensor: decoder.broken (" in run(f"weights {checkpoint} --stats").err
+    told = run(f"weights {checkpoint} --stats").err
+    assert re.search(r"values: decoder.broken: \d+ NaN or infinite", told)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("1.running_var", -0.2, "a variance of -0.2"),
+        ("0.weight", 1e6, "one of 1e+06 beside far smaller ones"),
+        ("0.weight", -3e7, "one of -3e+07 beside far smaller ones"),
+        ("0.weight", 2.0, ""),  # twenty times the others is seen in sound models
+        ("1.bias", 1e6, ""),  # all others are zero: a choice of one
+        ("1.running_mean", -0.2, ""),
+    ],
+)
+def test_values_that_no_sound_model_has_are_told(run, tmp_path, name, change, words):
+    state = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.BatchNorm2d(16)).state_dict()
+    state[name].view(-1)[3] = change
+    torch.save(state, tmp_path / "w.pt")
+    told = run(f"weights {tmp_path}/w.pt --stats").err
+    assert (f"values: {name}: {words}" in told) is bool(words)
+    assert ("values:" in told) is bool(words)
 
 
 def test_a_tree_adds_up(run, state, checkpoint):

@@ -117,7 +117,12 @@ def test_a_label_is_one_row(record):
 
 
 @pytest.mark.parametrize(
-    ("key", "words"), [("conv1", "did you mean conv"), ("lstm", "matches 3 rows"), ("zzz", "no row 'zzz'")]
+    ("key", "words"),
+    [
+        ("conv1", "did you mean conv"),
+        ("lstm", "matches 3 rows"),
+        ("zzz", "no row 'zzz': the rows are conv, relu"),
+    ],
 )
 def test_an_unknown_label_says_what_is_near(record, key, words):
     with pytest.raises(KeyError, match=words):

@@ -126,6 +126,15 @@ def test_large_scores_are_told_where_a_training_fails_by_them(gain, depth, norm)
     assert not found or found[0].value == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize("at", [1, 4, 7])
+def test_the_layer_whose_weights_are_far_too_large_is_named_also_if_it_is_the_first(at):
+    net = plain(1.0, 3)
+    net[at].weight.data *= 300
+    x = torch.randn(8, 3, 4, 4, generator=torch.Generator().manual_seed(1))
+    (found,) = (one for one in ms.check(net, x, select="MS206").findings)
+    assert (found.layer, "the input of 1" in found.message) == (str(at), True)
+
+
 def test_scores_that_foreign_statistics_make_large_are_no_sign_of_the_initialisation():
     net = plain(1.0, 24, norm=True)  # whose gradients grow by a factor of ten in each block
     for norm in net:

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.findings import FAILED
 from modelscope_cli.rules.registry import RULES, choose_rules
@@ -37,6 +38,13 @@ def test_the_hint_completes_a_unit_of_memory(typed, meant):
         read_threshold(typed, "bytes", "--fit ")
     assert refused.value.hint == f"--fit {meant}"
     assert read_threshold(meant, "bytes", "")
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("24", 24), (24, 24), ("16.0", 16), ("500B", 500), ("0", 24)])
+def test_a_number_of_bytes_in_which_no_model_fits_is_taken_for_one_without_its_unit(typed, meant):
+    with pytest.raises(UsageError, match="bytes, less than any model takes") as refused:
+        ms.summary("resnet18", fit=typed)
+    assert refused.value.hint == f"fit='{meant}GB'"
 
 
 @given(st.floats(0, 1e15), st.sampled_from(["number", "count", "bytes"]))

@@ -1,6 +1,7 @@
 """`grads`: the gradients of one loss in a model."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any, Unpack
 
 from modelscope_cli.analysis.gradients.request import AUTO, PREDICTED, GradsRequest, LossRequest, check_loss
@@ -114,17 +115,12 @@ def grads(
     subject.warn(gradients.warnings)
     subject.tell_if_degenerate(gradients.degenerate)
     hooks = subject.conclude()
+    names = {one.name for one in fields(gradients)} & {one.name for one in fields(GradsRecord)}
     return GradsRecord(
+        **{name: getattr(gradients, name) for name in names},
         run=subject.run(),
-        loss=gradients.loss,
-        parameters=gradients.parameters,
-        activations=gradients.activations,
-        totals=gradients.totals,
-        clip=gradients.clip,
         mode="train" if is_training else "eval",
-        passes=gradients.passes,
         images=subject.inputs.n_images,
-        batch_norm=gradients.batch_norm,
         not_called=subject.uncalled(selection, [row.name for row in gradients.activations]),
         hooks=hooks,
     )

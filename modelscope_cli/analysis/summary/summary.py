@@ -201,6 +201,10 @@ def _check_options(
 def _memory_of(fit: Any) -> int:
     """Return the memory in bytes that was given as `24GB`."""
     limit = int(cast(float, read_threshold(fit, "bytes", "--fit ")))
+    if limit < 1000:
+        raise UsageError(
+            f"'--fit {fit}' is {limit} bytes, less than any model takes", f"--fit {limit or 24}GB"
+        )
     if limit > _MOST_MEMORY:
         raise UsageError(f"'--fit {fit}' is more memory than any machine has", "--fit 24GB")
     return limit

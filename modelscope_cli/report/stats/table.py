@@ -40,9 +40,9 @@ def dead_fact(record: StatsRecord) -> tuple[str, str]:
         parts.append(f"{counted(len(rows) - len(finite), 'layer')} not judged (NaN)")
     if short:
         these = "this image" if record.images == 1 else f"these {record.images} images"
-        zero = f"{numbers.count(unsure)} zero in {these}{_most(short)}: " if unsure else ""
-        layers = counted(len(short), "more layer" if judged else "layer")
-        parts.append(f"{zero}give {ENOUGH_IMAGES} images to judge {layers}")
+        zero = f"{numbers.count(unsure)} zero in {these}{_most(short)}; " if unsure else ""
+        layers = counted(len(short), "layer")
+        parts.append(f"{zero}{layers} not judged: too few values, give {ENOUGH_IMAGES} images")
     return "dead channels", "; ".join(parts)
 
 

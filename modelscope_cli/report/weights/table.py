@@ -7,7 +7,7 @@ from pathlib import PurePath
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.identified import Identified
 from modelscope_cli.records.naming import counted, some
-from modelscope_cli.records.weights import ScanRecord, TensorRow, WeightsRecord
+from modelscope_cli.records.weights import ScanRecord, TensorRow, WeightsRecord, oddity
 from modelscope_cli.report import numbers
 from modelscope_cli.report.shared_tables import ranks_of, scan_sheet, weights_only
 from modelscope_cli.report.sheet import Column, Layout, Sheet, field_columns, size
@@ -35,13 +35,7 @@ class Branch:
 _TREE: tuple[Column, ...] = (
     Column("name", "name", lambda r: r.name, lambda r: r.label, is_number=False, rank=0),
     Column("tensors", "tensors", lambda r: len(r.own), rank=0),
-    Column(
-        "dtype",
-        "dtype",
-        lambda r: " ".join(dict.fromkeys(t.dtype for t in r.tensors)),
-        is_number=False,
-        rank=1,
-    ),
+    Column("dtype", "dtype", lambda r: " ".join(dict.fromkeys(t.dtype for t in r.tensors)), is_number=False),
     Column(
         "numel",
         "numel",
@@ -53,31 +47,19 @@ _TREE: tuple[Column, ...] = (
 )
 
 
-def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Column, ...]:
-    def counter(key: str) -> Column:
-        return Column(
-            key,
-            key,
-            lambda r: getattr(r, f"{key}_count"),
-            lambda r: numbers.count(n) if (n := getattr(r, f"{key}_count")) else "",
-            rank=2,
-            is_shown=with_stats,
-            is_bad=lambda r: bool(getattr(r, f"{key}_count")),
-        )
-
+def _flat(with_files: bool, with_stats: bool, with_problems: bool, with_broken: bool) -> tuple[Column, ...]:
     return (
         *field_columns(TensorRow, "name shape dtype numel"),
         *field_columns(TensorRow, "bytes", text=lambda r: f"= {r.shared_with}" if r.shared_with else ""),
         *field_columns(TensorRow, "mean std min max abs_max zero", is_shown=with_stats),
-        counter("nan"),
-        counter("inf"),
+        *field_columns(TensorRow, "nan inf", is_shown=with_broken),
         *field_columns(TensorRow, "shared"),
         *field_columns(TensorRow, "problem", is_shown=with_problems),
         *field_columns(TensorRow, "file", text=lambda r: PurePath(r.file).name, is_shown=with_files),
     )
 
 
-EVERY_COLUMN = (*_flat(True, True, True), *_TREE)  # of all tables except `--scan`
+EVERY_COLUMN = (*_flat(True, True, True, True), *_TREE)  # of all tables except `--scan`
 
 
 def weights_sheet(record: WeightsRecord | ScanRecord, depth: int | None = None) -> Sheet:
@@ -89,8 +71,9 @@ def weights_sheet(record: WeightsRecord | ScanRecord, depth: int | None = None) 
         rows, all_columns = branches(record.tensors, depth), _TREE
     else:
         rows = record.tensors
-        with_files = len({row.file for row in rows}) > 1
-        all_columns = _flat(with_files, record.has_stats, any(row.problem for row in rows))
+        with_files, with_problems = len({row.file for row in rows}) > 1, any(row.problem for row in rows)
+        with_broken = any(row.nan_count or row.inf_count for row in rows)
+        all_columns = _flat(with_files, record.has_stats, with_problems, with_broken)
     return Sheet(
         title=f"{record.source} ({record.format}): {_holds(record)}",
         columns=all_columns,
@@ -100,7 +83,7 @@ def weights_sheet(record: WeightsRecord | ScanRecord, depth: int | None = None) 
         most_rows=20,
         is_tree=depth is not None,
         is_dim=lambda row: isinstance(row, TensorRow) and row.shared_with is not None,
-        is_bad=lambda row: isinstance(row, TensorRow) and bool(row.nan_count or row.inf_count),
+        is_bad=lambda row: isinstance(row, TensorRow) and bool(oddity(row)),
     )
 
 
@@ -124,10 +107,10 @@ def _holds(record: WeightsRecord) -> str:
     values = f"{totals.numel:,} values in {counted(totals.tensors, 'tensor')}"
     words.append(f"{values}, {numbers.memory(totals.bytes)} of {', '.join(totals.by_dtype)}")
     if record.has_stats:
-        broken = sum(bool(row.nan_count or row.inf_count) for row in record.tensors)
+        broken = sum(bool(oddity(row)) for row in record.tensors)
         unread = sum(row.nan_count is None for row in record.tensors if row.shared_with is None)
         if broken:
-            words.append(f"{counted(broken, 'tensor')} with NaN or infinity")
+            words.append(f"{counted(broken, 'tensor')} with broken values")
         elif unread < totals.tensors:
             words.append("no NaN, no infinity")
         words += [f"{unread} of {counted(totals.tensors, 'tensor')} not checked"] if unread else []
@@ -138,7 +121,7 @@ def _holds(record: WeightsRecord) -> str:
 
 def check_columns(layout: Layout, depth: int | None) -> bool:
     """Refuse unknown columns before anything is read; return whether they need the values."""
-    chosen = layout.check(_TREE if depth is not None else _flat(True, True, True))
+    chosen = layout.check(_TREE if depth is not None else _flat(True, True, True, True))
     is_asked = layout.columns is not None or layout.sort is not None
     return is_asked and any(column.key in STATISTICS for column in chosen)
 
@@ -172,9 +155,8 @@ def _facts(record: WeightsRecord) -> tuple[tuple[str, str], ...]:
         facts.append(("head", head))
     if not record.has_stats:
         facts.append(("values", "not read, so not checked for NaN or damage; --stats reads them"))
-    counts = [(row.name, (row.nan_count or 0) + (row.inf_count or 0)) for row in record.tensors]
-    if broken := [f"{name} ({n:,})" for name, n in counts if n]:
-        facts.append(("values", f"NaN or infinite in {counted(len(broken), 'tensor')}: {some(broken, 8)}"))
+    if odd := [f"{row.name}: {words}" for row in record.tensors if (words := oddity(row))]:
+        facts.append(("values", some(odd, 8)))
     if record.note:
         facts.append(("state dict", record.note))
     dangerous = {one.name for one in record.safety.dangerous} if record.safety else set()
