@@ -63,6 +63,8 @@ def test_a_reader_can_do_what_the_page_says(request, page, folder, capsys):
     if page.name != "README.md":  # which draws what all write
         request.getfixturevalue("undrawn")
     for step in steps_of(page):
+        if is_of_trials(step):
+            continue
         if step.kind == "shown":
             check_what_is_shown(step)
         elif step.kind == "file":
@@ -73,6 +75,19 @@ def test_a_reader_can_do_what_the_page_says(request, page, folder, capsys):
             check_line(step, folder)
         printed = capsys.readouterr()
         assert step.says in printed.err + printed.out, step.what
+
+
+def is_of_trials(step: Step) -> bool:
+    """Say whether a step shows trials, each of which is a process that imports torch: the slow tests try these."""
+    return step.kind == "shown" and "--try-fixes" in step.what
+
+
+@pytest.mark.slow
+def test_trials_print_what_the_pages_show(folder):
+    shown = [step for page in WITH_STEPS for step in steps_of(page) if is_of_trials(step)]
+    assert shown
+    for step in shown:
+        check_what_is_shown(step)
 
 
 def check_what_is_shown(step: Step) -> None:
