@@ -119,7 +119,7 @@ def _encoded(data: bytes, is_exact: bool, is_chart: bool) -> tuple[str, int, int
         image = image.convert("RGB").resize((_WIDEST, round(image.height * _WIDEST / image.width)))
     if max(image.size) < 16_000:
         is_lossless = is_exact or is_chart or len(data) < _LARGE
-        look = {"lossless": True, "quality": 20, "method": 2} if is_lossless else {"quality": 90}
+        look = {"lossless": True, "quality": 20, "method": 2} if is_lossless else {"quality": 90, "method": 2}
         smaller = _as(image.convert("RGBA" if "A" in image.getbands() else "RGB"), "WEBP", **look)
         if len(smaller) < len(data):
             data, kind = smaller, "image/webp"

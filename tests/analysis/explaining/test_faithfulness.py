@@ -42,13 +42,12 @@ def test_covering_is_the_correlation_of_what_is_left_with_what_is_said(generator
     halves, said = exam._covered
     assert torch.equal(halves[0::2], ~halves[1::2])
     expected, seen = [], []
-    for first in range(0, len(halves), len(halves) // 2):  # a size of patches
-        for blank in (0, 1):
-            group = halves[first : first + len(halves) // 2]
-            left = np.array([truth[half].sum().item() for half in group])
-            values = np.array(said[2 * first + blank : 2 * (first + len(group)) : 2])
-            expected += list(left - left.mean())
-            seen += list(values - values.mean())
+    n = len(halves) // 4  # of a patch size and a baseline
+    for first in range(0, len(halves), n):
+        left = np.array([truth[half].sum().item() for half in halves[first : first + n]])
+        values = said[first : first + n].numpy()
+        expected += list(left - left.mean())
+        seen += list(values - values.mean())
     assert found["covering"] == pytest.approx(np.corrcoef(expected, seen)[0, 1], abs=1e-4)
     again = exam.covering(-truth)
     assert again["covering"] == pytest.approx(-found["covering"], abs=1e-4)

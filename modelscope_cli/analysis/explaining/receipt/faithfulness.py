@@ -7,8 +7,8 @@ map with the model's score (Bhatt et al. 2020). Shifted copies of the map measur
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import islice
-from statistics import NormalDist, fmean, stdev
+from itertools import islice, product
+from statistics import NormalDist, stdev
 
 import torch
 import torch.nn.functional as F
@@ -72,42 +72,39 @@ class Faithfulness:
         """Why covering cannot be tested; empty if it can."""
         outputs = self._covered[1]
         whole = self._whole if self._whole is not None else next(self._say([self._image]))
-        if not (math.isfinite(whole) and all(map(math.isfinite, outputs))):
+        if not (math.isfinite(whole) and bool(outputs.isfinite().all())):
             return "the model's score of the half-covered image is not finite"
-        lowest = min(fmean(outputs[n :: len(self._baselines)]) for n in range(len(self._baselines)))
+        lowest = outputs.view(len(PATCHES), -1, 2 * N_HALVES).mean((0, 2)).min().item()
         if whole - lowest >= _LEAST_LOST * max(abs(whole), abs(lowest)) > 0:
             return ""
         return "the model's score of the half-covered image is about the same or higher"
 
     @cached_property
-    def _covered(self) -> tuple[Tensor, tuple[float, ...]]:
-        """The visible halves, `(N, H, W)` bool, and the probability for each half and baseline."""
-        halves = random_halves(self._size, PATCHES, N_HALVES, self._seed)
+    def _covered(self) -> tuple[Tensor, Tensor]:
+        """The visible halves, `(N, H, W)` bool, and the probability for each: by patch size, then baseline."""
+        # Every baseline covers halves of its own, which tells more than the same ones again.
+        groups = list(product(PATCHES, self._baselines.values()))
+        size = self._image.shape[-2], self._image.shape[-1]
+        halves = random_halves(size, [patch for patch, _ in groups], N_HALVES, self._seed)
+        blanks = (blank for _, blank in groups for _ in range(2 * N_HALVES))
         images = (
             torch.where(half.to(self._image.device), self._image, blank)
-            for half in halves
-            for blank in self._baselines.values()
+            for half, blank in zip(halves, blanks, strict=True)
         )
-        return halves, tuple(self._say(images))
+        return halves, torch.tensor(list(self._say(images)), dtype=torch.float64)
 
     def _correlations(self, maps: Sequence[Tensor]) -> list[float]:
         """Correlate the sum of each map over the halves with the model's output, both centred in each group."""
-        halves, outputs = self._covered
-        n_blanks = len(self._baselines)
-        values = torch.tensor(outputs, dtype=torch.float64)
+        halves, values = self._covered
         if ((values >= 0) & (values <= 1)).all():
             values = torch.logit(values, 1e-6)
-        values = values.view(len(PATCHES), -1, n_blanks)
+        values = values.view(-1, 2 * N_HALVES)
         sums = _pooled(halves.float()).flatten(1) @ _pooled(torch.stack(list(maps)).float()).flatten(1).T
-        groups = sums.double().view(len(PATCHES), -1, 1, len(maps))
-        expected = (groups - groups.mean(1, keepdim=True)).expand(-1, -1, n_blanks, -1).flatten(0, 2)
+        groups = sums.double().view(len(values), -1, len(maps))
+        expected = (groups - groups.mean(1, keepdim=True)).flatten(0, 1)
         observed = (values - values.mean(1, keepdim=True)).flatten()
         length = observed.norm() * expected.norm(dim=0)
         return torch.where(length > 0, observed @ expected / length, torch.zeros_like(length)).tolist()
-
-    @property
-    def _size(self) -> tuple[int, int]:
-        return self._image.shape[-2], self._image.shape[-1]
 
     @cached_property
     def _baselines(self) -> dict[str, Tensor]:
