@@ -37,7 +37,7 @@ def read_hooks(
     files: set[Path] = set()
     for text in requests or ():
         spec, function = (parse_hook(text), None) if isinstance(text, str) else _parse_function_hook(text)
-        if spec.is_backward and not has_backward:
+        if spec.kind == "grad" and not has_backward:
             hint = f"modelscope grads ... --hook {shlex.quote(str(text))}"
             raise UsageError(f"--hook '{text}': {command} runs no backward pass", hint)
         if spec.action == "save":

@@ -86,12 +86,6 @@ def timm_architectures(shapes: Mapping[str, Shape]) -> tuple[str, ...]:
     return named.get(fingerprint(shapes, heads), ())
 
 
-def classes_of_head(shapes: Mapping[str, Shape]) -> int | None:
-    """Return the number of classes of a timm state dict; None without a head."""
-    sizes = [shapes[name][0] for name in _timm_index()[0] if shapes.get(name)]
-    return min(sizes, default=None)
-
-
 @cache
 def _timm_index() -> tuple[frozenset[str], dict[str, tuple[str, ...]]]:
     """Return the names of head tensors, and the model names by fingerprint."""
@@ -144,12 +138,13 @@ def identify(shapes: Mapping[str, Shape]) -> Identified:
 
 def _identified_in_timm(names: tuple[str, ...], state: Mapping[str, Shape], prefix: str) -> Identified:
     candidates = tuple(f"timm:{name}" for name in names)
+    sizes_of_head = [state[name][0] for name in _timm_index()[0] if state.get(name)]
     return Identified(
         name=candidates[0] if len(candidates) == 1 else None,
         score=1.0,
         missing=(),
         unexpected=(),
-        num_classes=classes_of_head(state),
+        num_classes=min(sizes_of_head, default=None),
         candidates=candidates,
         nearest=candidates[0],
         prefix=prefix,

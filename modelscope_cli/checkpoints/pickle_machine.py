@@ -147,9 +147,6 @@ class PickleMachine:
     def _push(self, value: Any) -> None:
         self._stack.append(value)
 
-    def _nothing(self, _: Any) -> None:
-        pass
-
     def _proto(self, protocol: int) -> None:
         if protocol > _HIGHEST_PROTOCOL:
             raise ValueError(f"a pickle of protocol {protocol}")
@@ -159,9 +156,6 @@ class PickleMachine:
         if index > _MAX_MEMO:
             self._strange("a memo beyond the length of the pickle")
         self._memo[index] = self._stack[-1]
-
-    def _get(self, index: int) -> None:
-        self._stack.append(self._memo[index])
 
     def _memoize(self, _: Any) -> None:
         self._memo[len(self._memo)] = self._stack[-1]
@@ -190,17 +184,10 @@ class PickleMachine:
             raise IndexError
         self._stack[-n:] = [tuple(items)]
 
-    def _list(self, _: Any) -> None:
-        items = self._marked()
-        self._stack.append(items)
-
     def _dict(self, _: Any) -> None:
         items = self._marked()
         self._stack.append({})
         self._set(items)
-
-    def _appends(self, _: Any) -> None:
-        self._extend(self._marked())
 
     def _extend(self, items: list[Any]) -> None:
         target = self._stack[-1]
@@ -231,9 +218,6 @@ class PickleMachine:
         items = self._stack[-2:]
         del self._stack[-2:]
         self._set(items)
-
-    def _setitems(self, _: Any) -> None:
-        self._set(self._marked())
 
     def _set(self, items: list[Any]) -> None:
         target = self._stack[-1]
@@ -269,10 +253,6 @@ class PickleMachine:
         self._strange("a name replaced by a copyreg number")
         self._global(("copyreg", f"{EXTENSION.rpartition('.')[2]}{code}"))
 
-    def _newobj_ex(self, _: Any) -> None:
-        keywords = self._stack.pop()
-        self._call_it("NEWOBJ_EX", keywords)
-
     def _obj(self, _: Any) -> None:
         function, *args = self._marked()
         self._stack += [function, tuple(args)]
@@ -306,9 +286,6 @@ class PickleMachine:
         self._watch.called("BUILD", target, state, self._decoder.start)
         if isinstance(target, Opaque):
             target.state = state if target.state is None else [target.state, state]
-
-    def _binpersid(self, _: Any) -> None:
-        self._persid(self._stack.pop())
 
     def _persid(self, id: Any) -> None:
         self._watch.referred(id, self._decoder.start)
@@ -365,10 +342,14 @@ _BY_CODE: dict[bytes, Callable[[PickleMachine, Any], object]] = {
     **{pickle.EMPTY_TUPLE: _constant(()), pickle.TUPLE: PickleMachine._tuple},
     **{pickle.TUPLE1: _tuple_of(1), pickle.TUPLE2: _tuple_of(2), pickle.TUPLE3: _tuple_of(3)},
     **{pickle.EMPTY_LIST: _new(list), pickle.EMPTY_SET: _new(list)},
-    **{pickle.LIST: PickleMachine._list, pickle.FROZENSET: PickleMachine._frozenset},
+    **{pickle.LIST: lambda machine, _: machine._push(machine._marked())},
+    **{pickle.FROZENSET: PickleMachine._frozenset},
     **{pickle.EMPTY_DICT: _new(dict), pickle.DICT: PickleMachine._dict},
     **dict.fromkeys((pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT), PickleMachine._put),
-    **dict.fromkeys((pickle.GET, pickle.BINGET, pickle.LONG_BINGET), PickleMachine._get),
+    **dict.fromkeys(
+        (pickle.GET, pickle.BINGET, pickle.LONG_BINGET),
+        lambda machine, index: machine._stack.append(machine._memo[index]),
+    ),
     **{
         pickle.MEMOIZE: PickleMachine._memoize,
         pickle.MARK: PickleMachine._mark,
@@ -377,20 +358,22 @@ _BY_CODE: dict[bytes, Callable[[PickleMachine, Any], object]] = {
     **{pickle.POP: PickleMachine._pop, pickle.POP_MARK: lambda machine, _: machine._marked()},
     **{
         pickle.APPEND: lambda machine, _: machine._extend([machine._stack.pop()]),
-        pickle.APPENDS: PickleMachine._appends,
+        pickle.APPENDS: lambda machine, _: machine._extend(machine._marked()),
         pickle.ADDITEMS: PickleMachine._additems,
     },
-    **{pickle.SETITEM: PickleMachine._setitem, pickle.SETITEMS: PickleMachine._setitems},
+    **{pickle.SETITEM: PickleMachine._setitem},
+    **{pickle.SETITEMS: lambda machine, _: machine._set(machine._marked())},
     **{pickle.GLOBAL: PickleMachine._global, pickle.STACK_GLOBAL: PickleMachine._stack_global},
     **dict.fromkeys((pickle.EXT1, pickle.EXT2, pickle.EXT4), PickleMachine._extension),
     **{pickle.REDUCE: _call("REDUCE"), pickle.NEWOBJ: _call("NEWOBJ"), pickle.BUILD: PickleMachine._build},
     **{
-        pickle.NEWOBJ_EX: PickleMachine._newobj_ex,
+        pickle.NEWOBJ_EX: lambda machine, _: machine._call_it("NEWOBJ_EX", machine._stack.pop()),
         pickle.OBJ: PickleMachine._obj,
         pickle.INST: PickleMachine._inst,
     },
-    **{pickle.PERSID: PickleMachine._persid, pickle.BINPERSID: PickleMachine._binpersid},
-    **{pickle.PROTO: PickleMachine._proto, pickle.FRAME: PickleMachine._nothing},
-    **{pickle.NEXT_BUFFER: PickleMachine._buffer, pickle.READONLY_BUFFER: PickleMachine._nothing},
+    **{pickle.PERSID: PickleMachine._persid},
+    **{pickle.BINPERSID: lambda machine, _: machine._persid(machine._stack.pop())},
+    **{pickle.PROTO: PickleMachine._proto, pickle.NEXT_BUFFER: PickleMachine._buffer},
+    **dict.fromkeys((pickle.FRAME, pickle.READONLY_BUFFER), lambda machine, _: None),
 }
 _OPERATIONS = {code[0]: operation for code, operation in _BY_CODE.items()}

@@ -14,7 +14,7 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.actions import LeftAloneError, TensorPlace, change, part_of
 from modelscope_cli.hooks.layers import ChannelFinder, map_tensors, tensors_in
 from modelscope_cli.hooks.session import Call, Intervention
-from modelscope_cli.hooks.spec import HookSpec
+from modelscope_cli.hooks.spec import READ_ONLY, HookSpec
 from modelscope_cli.records.naming import dtype_name, with_article
 from modelscope_cli.records.run import Args, CallInputs, Kwargs
 
@@ -72,50 +72,6 @@ class HookCounts:
         return sum(int(n) for n in self._changed.values()) / self.numel if self.numel else None
 
 
-def call_function(
-    spec: HookSpec,
-    function: Callable[..., Any],
-    arguments: tuple[Any, ...],
-    given: Any,
-    where: str,
-    tally: HookCounts,
-) -> Any:
-    """Return the function's result; if that is None, `given` with what the function wrote into it.
-
-    The function is handed copies, so what it writes into them reaches no other tensor that shares their memory, as
-    after `Identity` or dropout.
-
-    Args:
-        arguments: PyTorch's arguments for a hook of this kind, `given` among them.
-        where: the call in words, for messages.
-    """
-    copies: dict[int, Tensor] = {}
-
-    def copied(_: str, tensor: Tensor) -> Tensor:
-        if id(tensor) not in copies:
-            copies[id(tensor)] = tensor.clone()
-        return copies[id(tensor)]
-
-    handed = (one if isinstance(one, nn.Module) else map_tensors(one, copied) for one in arguments)
-    answer = function(*handed)
-    if answer is None:
-        written = map_tensors(given, copied)
-        pairs = zip(tensors_in(given), tensors_in(written), strict=True)
-        result = written if any(bool(differs(old, new).any()) for (_, old), (_, new) in pairs) else given
-    elif spec.kind == "pre" and not isinstance(answer, tuple):
-        result = (answer,)
-    else:
-        result = answer
-    if _form(result) != _form(given):
-        raise CannotRunError(
-            f"--hook '{spec}': at {where} {_source(function)} returned {_words(answer)}, not {_words(given)}",
-            "return None to keep it, or a new one of the same shape and dtype",
-        )
-    for (_, old), (_, new) in zip(tensors_in(given), tensors_in(result), strict=True):
-        tally.compare(old, new.detach())
-    return result
-
-
 def _form(value: Any) -> Any:
     return [(path, tuple(tensor.shape), tensor.dtype, tensor.device) for path, tensor in tensors_in(value)]
 
@@ -150,14 +106,6 @@ def describe(tensor: Tensor) -> str:
     return ", ".join(
         [f"{shape} {dtype}", figures, f"{finite.amin():.4g} .. {finite.amax():.4g}", *non_finite]
     )
-
-
-def refuse_nan(spec: HookSpec, tensor: Tensor, where: str) -> None:
-    n_nan = int(tensor.isnan().sum())
-    if n_nan:
-        message = f"--hook '{spec}': {n_nan:,} of {tensor.numel():,} values are NaN: {where}"
-        cure = str(spec).replace("raise-on-nan", "nan-to-num", 1)
-        raise CannotRunError(message, f"--hook '{cure}'   continues with zeros in their place")
 
 
 class HookPass(Intervention):
@@ -265,7 +213,7 @@ class HookBase(Intervention):
             message = f"--hook '{self.spec}': channel {last} does not exist at {spot}, only 0..{n - 1}"
             raise UsageError(message, f"--hook '{replace(self.spec, channels=((0, n - 1),))}'")
         try:
-            if self.spec.is_read_only:
+            if self.spec.action in READ_ONLY:
                 self._look(part_of(self.spec, tensor, place), spot)
                 return tensor
             changed = change(self.spec, tensor, place)
@@ -277,7 +225,10 @@ class HookBase(Intervention):
 
     def _look(self, tensor: Tensor, spot: HookSpot) -> None:
         if self.spec.action == "raise-on-nan":
-            refuse_nan(self.spec, tensor, str(spot))
+            if n_nan := int(tensor.isnan().sum()):
+                message = f"--hook '{self.spec}': {n_nan:,} of {tensor.numel():,} values are NaN: {spot}"
+                cure = str(self.spec).replace("raise-on-nan", "nan-to-num", 1)
+                raise CannotRunError(message, f"--hook '{cure}'   continues with zeros in their place")
         elif self.counted is not self.tally:
             return  # printed and saved the first time
         elif self.spec.action == "print":
@@ -289,6 +240,37 @@ class HookBase(Intervention):
             )
 
     def call_function(self, arguments: tuple[Any, ...], given: Any, spot: HookSpot) -> Any:
-        """Return the user's function applied to `given`, one of its `arguments`."""
-        assert self.target.function is not None
-        return call_function(self.spec, self.target.function, arguments, given, str(spot), self.counted)
+        """Return the result of the user's function; if that is None, `given` with what it wrote into it.
+
+        The function is handed copies, so what it writes into them reaches no other tensor that shares their memory,
+        as after `Identity` or dropout.
+
+        Args:
+            arguments: PyTorch's arguments for a hook of this kind, `given` among them.
+        """
+        function = self.target.function
+        assert function is not None
+        copies: dict[int, Tensor] = {}
+
+        def copied(_: str, tensor: Tensor) -> Tensor:
+            if id(tensor) not in copies:
+                copies[id(tensor)] = tensor.clone()
+            return copies[id(tensor)]
+
+        handed = (one if isinstance(one, nn.Module) else map_tensors(one, copied) for one in arguments)
+        result = answer = function(*handed)
+        if answer is None:
+            written = map_tensors(given, copied)
+            pairs = zip(tensors_in(given), tensors_in(written), strict=True)
+            result = written if any(bool(differs(old, new).any()) for (_, old), (_, new) in pairs) else given
+        elif self.spec.kind == "pre" and not isinstance(answer, tuple):
+            result = (answer,)
+        if _form(result) != _form(given):
+            what = f"{_source(function)} returned {_words(answer)}, not {_words(given)}"
+            raise CannotRunError(
+                f"--hook '{self.spec}': at {spot} {what}",
+                "return None to keep it, or a new one of the same shape and dtype",
+            )
+        for (_, old), (_, new) in zip(tensors_in(given), tensors_in(result), strict=True):
+            self.counted.compare(old, new.detach())
+        return result

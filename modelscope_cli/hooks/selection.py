@@ -37,19 +37,12 @@ def storages_in(value: Any) -> list[UntypedStorage]:
     They are compared by identity, as all meta storages have address 0.
     """
     if isinstance(value, Tensor):
-        return _storage_of(value)
-    return (
-        [storage for one in value for storage in storages_in(one)] if isinstance(value, list | tuple) else []
-    )
-
-
-def _storage_of(tensor: Tensor) -> list[UntypedStorage]:
-    if is_lazy(tensor) or tensor.layout is not strided:
-        return []
-    try:
-        return [tensor.untyped_storage()]
-    except RuntimeError:  # a tensor subclass without storage
-        return []
+        try:
+            return [] if is_lazy(value) or value.layout is not strided else [value.untyped_storage()]
+        except RuntimeError:  # a tensor subclass without storage
+            return []
+    parts = value if isinstance(value, list | tuple) else ()
+    return [storage for one in parts for storage in storages_in(one)]
 
 
 class TensorUse:

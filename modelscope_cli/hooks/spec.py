@@ -133,15 +133,6 @@ class HookSpec:
         channels = f"[{','.join(ranges)}]" if self.channels else ""
         return f"{kind}{self.action}{arguments}{channels}"
 
-    @property
-    def is_backward(self) -> bool:
-        return self.kind == "grad"
-
-    @property
-    def is_read_only(self) -> bool:
-        """Whether its action changes nothing."""
-        return self.action in READ_ONLY
-
 
 def _as_text(argument: Argument) -> str:
     return repr(argument).removesuffix(".0") if isinstance(argument, float) else str(argument)

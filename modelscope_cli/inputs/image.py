@@ -203,8 +203,9 @@ def _changes(image: Image.Image, mode: Mode) -> Iterator[str]:
 
 
 def _to_mode(image: Image.Image, mode: Mode) -> Image.Image:
+    extrema: Any = image.getextrema() if image.mode == "I" else ()
     # Some 16-bit files open as 32-bit ones.
-    if image.mode.startswith("I;16") or (image.mode == "I" and _highest(image) <= 65535):
+    if image.mode.startswith("I;16") or (extrema and extrema[1] <= 65535):
         # Pillow's own conversion clips at 255; a linear point scales, and + 0.5 rounds.
         image = image.convert("I").point(lambda value: value * (1 / 257) + 0.5).convert("L")
     elif image.mode in {"I", "F"}:
@@ -215,11 +216,6 @@ def _to_mode(image: Image.Image, mode: Mode) -> Image.Image:
         pixels = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", pixels.size, "white"), pixels)
     return image if image.mode == mode else image.convert(mode)
-
-
-def _highest(image: Image.Image) -> float:
-    extrema: Any = image.getextrema()  # one pair for a single band, pairs for several
-    return extrema[1]
 
 
 class _NoWhiteError(ValueError):

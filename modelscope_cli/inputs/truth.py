@@ -121,10 +121,6 @@ class GivenTruth:
         given = self.words or ()
         return 10 * sum(len(words) > 1 for words in given) >= max(len(given), 1)
 
-    @property
-    def is_folders(self) -> bool:
-        return self.words is None
-
     def may_hold(self, files: FileList, categories: Sequence[str] | None, activation: str) -> bool:
         """Tell whether to compare: always, but with `auto` only two folders or more of images of one class each."""
         if not self.is_auto:

@@ -4,7 +4,6 @@ import json
 import shlex
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.paths import look_for, refuse_endless
@@ -31,7 +30,9 @@ def read(path: str | PathLike[str]) -> Shown:
     """
     file = result_file(Path(path))
     try:
-        return restore(_document(file))
+        data = file.read_bytes()
+        is_of_page = data.lstrip()[:1] == b"<"
+        return restore(extract(data)[0] if is_of_page else json.loads(data.decode("utf-8")))
     except NotAPageError as error:
         raise CannotRunError(f"'{file}' is not a modelscope page: {error}", _look(file)) from error
     except NotADocumentError as error:
@@ -94,11 +95,6 @@ def is_result(path: str | PathLike[str]) -> bool:
             return b'"modelscope/' in stream.read(200)
     except OSError:
         return False
-
-
-def _document(file: Path) -> Any:
-    data = file.read_bytes()
-    return extract(data)[0] if data.lstrip()[:1] == b"<" else json.loads(data.decode("utf-8"))
 
 
 def _look(path: Path) -> str:

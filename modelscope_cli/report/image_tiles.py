@@ -2,7 +2,7 @@
 
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -270,7 +270,8 @@ def page(
     lines = wrapped(title, TITLE_SIZE, inner)
     top = MARGIN + TITLE * len(lines)
     sheet = empty("RGB" if beside else body.mode, (inner + 2 * MARGIN, top + height + MARGIN), cmap)
-    write_lines(sheet, (MARGIN, MARGIN), lines, TITLE_SIZE, TITLE, inner)
+    for n, line in enumerate(lines):
+        write(sheet, (MARGIN, MARGIN + n * TITLE), line, TITLE_SIZE, inner)
     if beside is not None:
         sheet.paste(beside, (MARGIN, top))
     sheet.paste(body.convert(sheet.mode), (MARGIN + left, top))
@@ -298,14 +299,6 @@ def write(
     mask = Image.new("L", (max(width, 1), size + 8), 0)
     ImageDraw.Draw(mask).text((0, 0), cut(text, size, width), fill=160 if faint else 255, font=font_of(size))
     _stamp(image, place, mask)
-
-
-def write_lines(
-    image: Image.Image, place: tuple[int, int], lines: Iterable[str], size: int, pitch: int, width: int
-) -> None:
-    """Draw lines below each other, `pitch` pixels apart."""
-    for n, line in enumerate(lines):
-        write(image, (place[0], place[1] + n * pitch), line, size, width)
 
 
 def _width(text: str, size: int) -> int:

@@ -80,11 +80,6 @@ def write_names(axes: Any, names: Sequence[Name]) -> None:
             write(group.start, shortened(group.block), away, FAINT)
 
 
-def band_blocks(axes: Any, names: Sequence[Name]) -> None:
-    for group in groups_of(names)[1::2]:
-        axes.axhspan(group.start - 0.5, group.stop - 0.5, color=BAND, zorder=-2, lw=0)
-
-
 def _written(names: Sequence[Name]) -> tuple[list[str], list[str]]:
     """Return the texts of the names, and of their blocks."""
     if len(names) <= MOST_ACROSS:
@@ -176,7 +171,8 @@ def layer_panels(
         axes = axes_at(figure, left, head, width, ROW * max(len(rows), _LEAST))
         left += width
         _prepare(axes, panel_names, len(rows))
-        band_blocks(axes, rows)
+        for group in groups_of(rows)[1::2]:
+            axes.axhspan(group.start - 0.5, group.stop - 0.5, color=BAND, zorder=-2, lw=0)
         panels.append(Panel(axes))
     return figure, panels
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import IO, Any
 
 from modelscope_cli.records.progress import spell_time
@@ -120,11 +121,13 @@ class _LiveLine:
             self._write("\r\x1b[2K")
             sys.stderr.flush()
 
-    def make_way(self, text: str) -> None:
-        """Clear the line before other output is written."""
-        self.clear()
-        if text:
-            self._is_free = text.endswith("\n")
+    def write_instead(self, write: Callable[[str], int], text: str) -> int:
+        """Clear the line and write other output."""
+        with self.alone():
+            self.clear()
+            if text:
+                self._is_free = text.endswith("\n")
+            return write(text)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -150,22 +153,13 @@ def live_line() -> Iterator[Callable[[str], None] | None]:
     line = _LiveLine()
     streams: list[Any] = [stream for stream in {sys.stdout, sys.stderr} if stream.isatty()]
     for stream in streams:
-        stream.write = _after(line, stream.write)
+        stream.write = partial(line.write_instead, stream.write)
     try:
         yield line.draw
     finally:
         line.clear()
         for stream in streams:
             del stream.write
-
-
-def _after(line: _LiveLine, write: Callable[[str], int]) -> Callable[[str], int]:
-    def write_after(text: str) -> int:
-        with line.alone():
-            line.make_way(text)
-            return write(text)
-
-    return write_after
 
 
 _TOGETHER_S = 0.001  # between items that are finished at the same time

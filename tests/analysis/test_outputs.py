@@ -75,7 +75,7 @@ def test_what_an_output_is(output, family, kind, path):
     assert len(answer) == 2
     if kind in ("classes", "pixels"):
         assert not answer.scores.changed(answer.scores).any()
-        assert not answer.scores.distance(answer.scores).any()
+        assert not answer.scores.difference(answer.scores).any()
 
 
 @pytest.mark.parametrize(("output", "said"), [

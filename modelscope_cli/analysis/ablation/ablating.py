@@ -111,7 +111,7 @@ class Effect:
         figures = {
             "change": followed.score(after.main).double() - followed.score(before.main).double(),
             "divergence": before.scores.divergence(after.scores),
-            "distance": before.scores.distance(after.scores),
+            "distance": before.scores.difference(after.scores).norm(dim=1),
             "changed": changed,
         }
         if followed.probability is not None:
@@ -164,15 +164,11 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def by_effect(rows: Sequence[Ablation]) -> tuple[Ablation, ...]:
-    """Sort rows: non-finite outputs first, then the largest divergence."""
-
-    def key(row: Ablation) -> tuple[bool, float, float, float, int, int]:
-        divergence, change = row.kl_divergence or 0.0, abs(row.target_logit_change or 0.0)
-        changed = row.changed_fraction if row.kl_divergence is None else 0.0
-        return row.output_l2 is not None, -divergence, -changed, -change, row.order, row.channel or 0
-
-    return tuple(sorted(rows, key=key))
+def _rank(row: Ablation) -> tuple[bool, float, float, float, int, int]:
+    """Return the key that sorts rows: non-finite outputs first, then the largest divergence."""
+    divergence, change = row.kl_divergence or 0.0, abs(row.target_logit_change or 0.0)
+    changed = row.changed_fraction if row.kl_divergence is None else 0.0
+    return row.output_l2 is not None, -divergence, -changed, -change, row.order, row.channel or 0
 
 
 _ENDINGS = ("Sigmoid", "Softmax", "Softmax2d", "LogSoftmax")  # types of layers
@@ -337,7 +333,7 @@ class Ablating:
         elif not holdings.are_same():
             self.why_whole = "keeps state between runs"
         self._replay.is_whole = self.why_whole is not None
-        gap = float(second_pass.scores.largest_change(self._trial.scores).max())
+        gap = float(second_pass.scores.difference(self._trial.scores).abs().max())
         if gap > 0:
             message = (
                 f"the outputs for the same input differ by up to {gap:.2g}, so smaller effects may be noise"
@@ -357,12 +353,13 @@ class Ablating:
 
     def _conclude(self) -> None:
         accuracy, main = self._right.share(), self._trial.main
-        rows = [effect.to_row(self._categories, accuracy) for effect in self._effects]
-        effects = {
-            id(row): torch.cat(effect.divergences) for row, effect in zip(rows, self._effects, strict=True)
-        }
-        self.rows = by_effect(rows)
-        first, *others = (effects[id(row)] for row in self.rows)
+        ranked = [
+            (effect.to_row(self._categories, accuracy), torch.cat(effect.divergences))
+            for effect in self._effects
+        ]
+        ranked.sort(key=lambda pair: _rank(pair[0]))
+        self.rows = tuple(row for row, _ in ranked)
+        first, *others = (divergences for _, divergences in ranked)
         self.unranked = 1 + sum(_is_within_noise(first - other) for other in others)
         index = next(iter(self._classes)) if len(self._classes) == 1 else None
         self.baseline = Baseline(

@@ -1,7 +1,7 @@
 """Outputs arranged as maps of the image, by the positions of their elements or else by their shape."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,10 +16,6 @@ class Arranged:
 
     maps: Tensor | None  # `(C, H, W)` maps or a `(C,)` vector; None where neither fits
     note: str = ""  # in words, what was left out or put together; with no maps, why there are none
-
-    def noting(self, note: str) -> "Arranged":
-        """Return the same with another note first."""
-        return replace(self, note=", ".join(filter(None, (note, self.note))))
 
 
 def by_cells(tensor: Tensor, cells: Cells, n_images: int) -> Arranged | None:

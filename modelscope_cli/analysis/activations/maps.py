@@ -109,7 +109,8 @@ class _Caught:
             arranged = by_shape(tensor[0], self.channel_dim - 1, self.is_spatial)
             if not self.is_of_images and len(tensor) > self.n_images:
                 n_pieces = len(tensor) // self.n_images
-                arranged = arranged.noting(f"the first of {n_pieces} pieces that could not be assembled")
+                note = f"the first of {n_pieces} pieces that could not be assembled"
+                arranged = replace(arranged, note=", ".join(filter(None, (note, arranged.note))))
             record = replace(record, shape=tuple(tensor.shape[1:]))
         elif self.is_of_images:
             record = replace(record, shape=tuple(tensor.shape[1:]))

@@ -171,12 +171,12 @@ class _Checkup:
                 with self._missing_if_refused("train"):
                     evidence = replace(evidence, train=self._train(evidence.accuracy))
             zero_init = ScaledZeroInit(self._model)
-            may_rescale = zero_init.can_rescale and not self._is_trained(evidence)
+            may_rescale = zero_init.zero_initialised and not self._is_trained(evidence)
             if "backward" in passes or ("forward" in passes and may_rescale):
                 with self._missing_if_refused("backward"), zero_init:
                     backward = self._rescale(zero_init, forward) if may_rescale else self._backward(forward)
                     evidence = replace(evidence, backward=backward)
-                    if zero_init.has_rescaled:
+                    if zero_init.rescaled:
                         rescaled = self._forward("activations with rescaled weights")
                         evidence = replace(evidence, rescaled=rescaled)
         return evidence

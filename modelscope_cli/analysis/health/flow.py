@@ -34,36 +34,28 @@ class ScaledZeroInit:
     """Re-scales zero-initialised parameters of a model; on exit all of them are restored to the bit."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._zero_initialised = {name: p for name, p in model.named_parameters() if _is_almost_zero(name, p)}
-        self._values: list[tuple[nn.Parameter, Tensor]] = []
-
-    @property
-    def can_rescale(self) -> bool:
-        return bool(self._zero_initialised)
-
-    @property
-    def has_rescaled(self) -> bool:
-        return bool(self._values)
+        self.zero_initialised = {name: p for name, p in model.named_parameters() if _is_almost_zero(name, p)}
+        self.rescaled: list[tuple[nn.Parameter, Tensor]] = []
 
     def rescale(self, backward: Backward) -> bool:
         """Re-scale the parameters that a step of training would move; return whether there were any.
 
         A parameter without a gradient is left alone: training would not move it either.
         """
-        before = len(self._values)
+        before = len(self.rescaled)
         for row in backward.parameters:
             is_moved = bool(row.grad_norm) and not mark(row.grad_norm or 0.0, backward.output_grad_norm)
-            if is_moved and row.name in self._zero_initialised:
-                parameter = self._zero_initialised.pop(row.name)
-                self._values.append((parameter, parameter.data))
+            if is_moved and row.name in self.zero_initialised:
+                parameter = self.zero_initialised.pop(row.name)
+                self.rescaled.append((parameter, parameter.data))
                 parameter.data = _usual(parameter)
-        return len(self._values) > before
+        return len(self.rescaled) > before
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        for parameter, value in self._values:
+        for parameter, value in self.rescaled:
             parameter.data = value
 
 

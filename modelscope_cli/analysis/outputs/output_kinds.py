@@ -148,15 +148,8 @@ class Scores(OutputPart):
     def divergence(self, after: Self) -> Tensor:
         """Return KL(this || after) in nats, a mean over the decisions of an image."""
 
-    def distance(self, after: Self) -> Tensor:
-        """Return the Euclidean distance of all numbers."""
-        return self._difference(after).norm(dim=1)
-
-    def largest_change(self, after: Self) -> Tensor:
-        """Return the largest |after - before| of any number."""
-        return self._difference(after).abs().amax(1)
-
-    def _difference(self, after: Self) -> Tensor:
+    def difference(self, after: Self) -> Tensor:
+        """Return after - before of all numbers, `(N, numbers)`."""
         return after.tensor().double().flatten(1) - self.tensor().double().flatten(1)
 
 

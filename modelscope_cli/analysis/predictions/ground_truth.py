@@ -46,7 +46,7 @@ class Evaluator:
         if requested.is_noise:
             raise UsageError("noise has no true classes", "give images")
         files = inputs.files
-        if truth.is_folders and (not files or files.has_given):
+        if truth.words is None and (not files or files.has_given):
             raise UsageError(
                 f"{requested.name} is not in a folder that is named after a class", "give image files"
             )

@@ -5,6 +5,7 @@ followed from the operator that makes it until it is freed, in the forward, the 
 optimizer. What one operator allocates for itself and frees again is not seen.
 """
 
+import math
 import weakref
 from bisect import bisect_right
 from collections import defaultdict
@@ -60,11 +61,6 @@ class StepOptions:
             raise unknown("a dtype of autocast", self.amp, AMP)
 
     @property
-    def is_absent(self) -> bool:
-        """Whether the device is not here, so that its kernels are assumed."""
-        return self.device == "cuda" and not torch.cuda.is_available()
-
-    @property
     def name(self) -> str:
         if isinstance(self.optimizer, str):
             return self.optimizer
@@ -86,10 +82,7 @@ class _Block:
     kind: str
     owner: Owner
     born: int
-    died: int | None = None
-
-    def is_alive_at(self, moment: int) -> bool:
-        return self.born <= moment and (self.died is None or self.died >= moment)
+    died: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +189,6 @@ class _StepObserver(Observer):
                 self.saved[key] += block.n_bytes
         return tensor
 
-    def pack_detached(self, tensor: Tensor) -> Tensor:
-        """Count a tensor, and keep it without the node that made it, which would keep itself alive: only torch's
-        engine clears it."""
-        return self.pack(tensor).detach()
-
     def _owner(self) -> Owner:
         if self.phase != "backward":
             return self.open if self.phase == "forward" else ()
@@ -214,7 +202,7 @@ class _StepObserver(Observer):
         kinds: dict[str, int] = defaultdict(int)
         sizes: dict[str, int] = defaultdict(int)
         for block in self.blocks:
-            if block.is_alive_at(self.moment_of_peak):
+            if block.born <= self.moment_of_peak <= block.died:
                 kinds[block.kind] += block.n_bytes
                 for key in block.owner:
                     at_peak[key] += block.n_bytes
@@ -268,7 +256,8 @@ def run_step(
                 observer.name(_tensors_of(optimizer, is_state=True), "optimizer state")
                 observer.name(_tensors_of(optimizer, is_state=False), "stand-ins")
             with operators_shown_to(observer.see, are_named=way == "zeros"):
-                pack = observer.pack if kernels is None else observer.pack_detached
+                # Not detached, the node that made a tensor would keep itself alive: only torch's engine clears it
+                pack = observer.pack if kernels is None else lambda tensor: observer.pack(tensor).detach()
                 hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
                 with hooks, _autocast(options.amp, device):
                     output = session.run(inputs)
@@ -333,7 +322,8 @@ def _mode_of(way: str, options: StepOptions) -> Iterator[Mapping[str, int] | Non
         return
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    assumed = attention_of_cuda() if options.is_absent else nullcontext()
+    is_absent = options.device == "cuda" and not torch.cuda.is_available()
+    assumed = attention_of_cuda() if is_absent else nullcontext()
     with (
         FakeTensorMode(allow_non_fake_inputs=True),
         _Without(_RECURRENT),

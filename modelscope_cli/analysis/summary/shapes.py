@@ -100,7 +100,8 @@ def measure_shapes(model: nn.Module, args: Arguments, progress: Progress = SILEN
     totals = _totals(model, rows, observer.visits, counter.get_total_flops())
     named = model.named_parameters(remove_duplicate=False)
     shared = tuple(f"{name} is {first[id(one)]}" for name, one in named if name != first[id(one)])
-    return MeasuredStructure(tuple(rows), totals, counter.uncounted(), error, shared)
+    uncounted = tuple(f"{name} x{count}" for name, count in counter.uncounted.most_common())
+    return MeasuredStructure(tuple(rows), totals, uncounted, error, shared)
 
 
 def in_order(rows: Sequence[LayerShape]) -> list[LayerShape]:
@@ -136,7 +137,7 @@ class _OperatorCounter(FlopCounterMode):
         self.flop_registry = {**self.flop_registry, **own}
         self.mod_tracker = _NoTracker()  # type: ignore[assignment]
         self.use = TensorUse(model)
-        self._others: Counter[str] = Counter()
+        self.uncounted: Counter[str] = Counter()  # how often operators without a formula ran
 
     def _count_flops(self, func_packet: Any, out: Any, args: Any, kwargs: Any) -> Any:
         inputs = storages_in((*args, *kwargs.values()))
@@ -145,11 +146,8 @@ class _OperatorCounter(FlopCounterMode):
         is_view = not name.endswith("_") and any(one is other for one in inputs for other in outputs)
         is_arithmetic = inputs and outputs and not is_view and not name.endswith(_MOVES)
         if is_arithmetic and func_packet not in self.flop_registry:
-            self._others[name.removeprefix("aten.").rstrip("_")] += 1
+            self.uncounted[name.removeprefix("aten.").rstrip("_")] += 1
         return super()._count_flops(func_packet, out, args, kwargs)  # type: ignore[no-untyped-call]
-
-    def uncounted(self) -> tuple[str, ...]:
-        return tuple(f"{name} x{count}" for name, count in self._others.most_common())
 
 
 def _lstm_flops(x: Tensor, weight: Tensor, recurrent: Tensor, *rest: Any, **named: Any) -> int:

@@ -252,16 +252,12 @@ def _of_json(data: bytes, place: str) -> Iterator[Suspect]:
         value = waiting.pop()
         if isinstance(value, dict):
             is_keras = is_keras or (isinstance(value.get("class_name"), str) and "config" in value)
-            if isinstance(value.get("expr_str"), str):
-                yield from _of_expression(value["expr_str"], place)
+            text = value.get("expr_str")
+            if isinstance(text, str) and (not _EXPRESSION.fullmatch(text) or _CALLED.search(text)):
+                reason = "is evaluated as Python when torch.export loads it"
+                yield Suspect(plain(text)[:60], DANGEROUS, reason, None, place, loader="torch.export.load")
             waiting += value.values()
         elif isinstance(value, list):
             waiting += value
     if is_keras:
         raise ValueError(f"a configuration of Keras, {NOT_JUDGED}")
-
-
-def _of_expression(text: str, place: str) -> Iterator[Suspect]:
-    if not _EXPRESSION.fullmatch(text) or _CALLED.search(text):
-        reason = "is evaluated as Python when torch.export loads it"
-        yield Suspect(plain(text)[:60], DANGEROUS, reason, None, place, loader="torch.export.load")

@@ -4,7 +4,6 @@ Dangerous names are in `dangerous_names.txt`, those that only hold values in `kn
 """
 
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from modelscope_cli.checkpoints.pickle_machine import Global
@@ -88,13 +87,9 @@ def _dangerous(module: str, attribute: str) -> Rating | None:
 
 def _below_listed(name: str) -> str | None:
     """Return why a name or one of its parents is listed; None if not listed."""
-    return next((DANGEROUS_NAMES[one] for one in _with_parents(name) if one in DANGEROUS_NAMES), None)
-
-
-def _with_parents(name: str) -> Iterable[str]:
-    while name:
-        yield name
+    while name and name not in DANGEROUS_NAMES:
         name = name.rpartition(".")[0]
+    return DANGEROUS_NAMES.get(name)
 
 
 def _through(module: str, attributes: list[str]) -> str | None:
