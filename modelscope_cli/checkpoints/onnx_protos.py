@@ -86,7 +86,10 @@ def _model(path: Path, model: onnx.ModelProto) -> OnnxModel:
         f"{one.domain}:{one.name}": {f"{node.domain}:{node.op_type}" for node in one.node}
         for one in model.functions
     }
-    _refuse_recursion(functions)
+    try:
+        TopologicalSorter(functions).prepare()
+    except CycleError as error:  # older runtimes crash
+        raise UnsupportedError(f"the function '{plain(error.args[1][0])}', which calls itself") from error
     graph = model.graph
     entries = [_entry(path, one) for one in graph.initializer]
     detached = tuple(
@@ -273,14 +276,6 @@ def _within_folder(path: Path, location: str) -> Path:
     if not file.is_file():
         raise CannotRunError(f"{shown} is missing", f"ls {shlex.quote(str(path.parent))}")
     return file
-
-
-def _refuse_recursion(functions: dict[str, set[str]]) -> None:
-    """Refuse functions that call themselves, of which older runtimes crash."""
-    try:
-        TopologicalSorter(functions).prepare()
-    except CycleError as error:
-        raise UnsupportedError(f"the function '{plain(error.args[1][0])}', which calls itself") from error
 
 
 def _names_in(text: str) -> tuple[str, ...]:

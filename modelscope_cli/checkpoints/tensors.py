@@ -239,8 +239,9 @@ def _from_contents(contents: Contents) -> Checkpoint:
         raise no_tensors(contents.path)
     notes = [f"checkpoint: {contents.note}"] if contents.note else []
     names = _class_names(contents.classes, state, notes)
-    sha256, warnings = file_sha256(contents.files[0]), tuple(foreign_notices(contents))
-    size = contents.image_size
+    sha256, size = file_sha256(contents.files[0]), contents.image_size
+    found = warnings_of(scan_checkpoint(contents.path)) if contents.foreign else ()
+    warnings = tuple(replace(one, message=f"'{contents.path}': {one.message}") for one in found)
     return Checkpoint(contents.path, state, contents.metadata, sha256, tuple(notes), warnings, names, size)
 
 
@@ -253,12 +254,6 @@ def _class_names(
         return None
     notes.append(f"checkpoint: the names of the {len(names)} classes were read from '{where}'")
     return names
-
-
-def foreign_notices(contents: Contents) -> Iterator[Notice]:
-    """Yield a warning for each kind of code that loading a checkpoint in full would import or run."""
-    for notice in warnings_of(scan_checkpoint(contents.path)) if contents.foreign else ():
-        yield replace(notice, message=f"'{contents.path}': {notice.message}")
 
 
 def file_sha256(path: Path) -> str:

@@ -1,7 +1,7 @@
 """`modelscope predict`."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -131,16 +131,12 @@ def predict(
     inputs = data.request(files, on.seed)
     need_images(inputs)
     if doctor:
-        _refuse_with_doctor(
-            table=table,
-            top=top,
-            scores=scores,
-            threshold=threshold,
-            truth=truth,
-            out=out,
-            hook=hook,
-            resume=resume,
-        )
+        usual = {"truth": "auto", "scores": "auto", "resume": False}
+        given: dict[str, object] = {"table": table, "top": top, "scores": scores, "threshold": threshold}
+        given |= {"truth": truth, "out": out, "hook": hook, "resume": resume}
+        for name, value in given.items():
+            if value != usual.get(name):
+                refuse_both("doctor", True, name, value)
         _doctor(model, inputs, labels, where)
         return
     truth = FOLDERS if table is not None and truth == AUTO else truth
@@ -182,14 +178,6 @@ def predict(
         PROGRESS.note(
             f"accuracy: {percent(record.truth.accuracy.value)} of {counted(record.truth.images, 'image')}"
         )
-
-
-def _refuse_with_doctor(**options: Any) -> None:
-    """Refuse options of predictions, which `--doctor` does not print."""
-    usual = {"truth": "auto", "scores": "auto", "resume": False}
-    for name, value in options.items():
-        if value != usual.get(name):
-            refuse_both("doctor", True, name, value)
 
 
 def _doctor(model: ModelRequest, inputs: InputRequest, labels: Path | None, where: Destination) -> None:

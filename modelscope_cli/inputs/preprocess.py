@@ -373,8 +373,11 @@ class Preprocessing:
         if self.is_reversed:
             image = Image.merge("RGB", image.split()[::-1])
         resize: list[int] = getattr(self.preset, "resize_size", None) or []
-        if len(resize) == 1:  # only the short side is set, so the long one could become enormous
-            _refuse_enormous(image, name, resize[0])
+        scale = resize[0] / min(image.size) if len(resize) == 1 else 0.0  # the long side may become enormous
+        if image.width * image.height * scale**2 > MAX_IMAGE_PIXELS:
+            message = f"'{name}' ({image.width} x {image.height}) is too narrow: with short side {resize[0]},"
+            message += f" its long side is {round(max(image.size) * scale):,}"
+            raise UnreadableImageError(TOO_NARROW, message, f"--size {resize[0]},{resize[0]}")
         prepared: Tensor = self.preset(image)
         return prepared
 
@@ -400,11 +403,3 @@ class Preprocessing:
         mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
         pixels = prepared.mul(std).add_(mean).mul_(255).round_().clamp_(0, 255).to(torch.uint8)
         return pixels.expand(3, -1, -1)
-
-
-def _refuse_enormous(image: Image.Image, name: str, short_side: int) -> None:
-    if image.width * image.height * (short_side / min(image.size)) ** 2 > MAX_IMAGE_PIXELS:
-        long_side = round(max(image.size) * short_side / min(image.size))
-        message = f"'{name}' ({image.width} x {image.height}) is too narrow: with short side {short_side},"
-        hint = f"--size {short_side},{short_side}"
-        raise UnreadableImageError(TOO_NARROW, f"{message} its long side is {long_side:,}", hint)

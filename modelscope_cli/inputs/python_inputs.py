@@ -105,7 +105,9 @@ def to_inputs(inputs: Any, keywords: Keywords) -> PythonInputs:
     if several and all(isinstance(item, Image.Image) for item in several):
         return PythonInputs(request, images=tuple(several))
     if several and all(is_array(item) for item in several):
-        return PythonInputs(request, tensors=_as_arguments([torch.as_tensor(item) for item in several]))
+        tensors = tuple(torch.as_tensor(item) for item in several)
+        are_images = len(tensors) > 1 and all(t.ndim == 3 and t.shape == tensors[0].shape for t in tensors)
+        return PythonInputs(request, tensors=(torch.stack(tensors),) if are_images else tensors)
     if hasattr(inputs, "__iter__") and hasattr(inputs, "__len__") and not isinstance(inputs, list | tuple):
         return PythonInputs(request, loader=inputs)
     kind = type(inputs).__name__
@@ -125,13 +127,6 @@ def _checked_names(inputs: Mapping[Any, Any]) -> dict[str, Any]:
         problem = "an empty dict" if not inputs else f"a dict with {strange!r} as a name"
         raise UsageError(f"{problem} is not an input", "give {'name of the argument': tensor}")
     return dict(inputs)
-
-
-def _as_arguments(tensors: list[Tensor]) -> tuple[Tensor, ...]:
-    """Stack several images `(C, H, W)` into one batch; other tensors are the arguments of one forward."""
-    if len(tensors) > 1 and all(t.ndim == 3 and t.shape == tensors[0].shape for t in tensors):
-        return (torch.stack(tensors),)
-    return tuple(tensors)
 
 
 def _request(keywords: Keywords, files: tuple[str, ...] = ()) -> InputRequest:

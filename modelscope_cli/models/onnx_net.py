@@ -307,9 +307,9 @@ class OnnxNet(nn.Module):
             held = nn.Parameter(values, requires_grad=False) if is_weight else values
             for node, _ in users[name]:
                 layer = self._layers[self._names[node.name]]
-                own = _free_name(
-                    _UNSAFE.sub("_", name.rpartition(".")[2].rpartition("/")[2]) or "value", layer
-                )
+                own = _UNSAFE.sub("_", name.rpartition(".")[2].rpartition("/")[2]) or "value"
+                while hasattr(layer, own):
+                    own += "_"
                 if isinstance(held, nn.Parameter):
                     layer.register_parameter(own, held)
                 else:
@@ -421,12 +421,6 @@ def _is_weight(node: OnnxNode, at: int, entry: TensorEntry) -> bool:
         and bool(entry.shape)
         and at not in _SETTINGS.get(node.op_type, ())
     )
-
-
-def _free_name(name: str, module: nn.Module) -> str:
-    while hasattr(module, name):
-        name += "_"
-    return name
 
 
 def _joined(pieces: Sequence[Any]) -> Tensor:

@@ -67,7 +67,9 @@ def read_baseline(path: Path) -> CheckBaseline:
         rows = (KnownFinding(row["code"], row["layer"], row["value"]) for row in document["findings"])
         return CheckBaseline(tuple(map(_checked, rows)), document.get("model"))
     except FileNotFoundError as error:
-        raise CannotRunError(f"there is no baseline '{path}'", _with_update()) from error
+        argv = invocation().argv
+        hint = shlex.join(["modelscope", *argv, "--update-baseline"]) if argv else "update_baseline=True"
+        raise CannotRunError(f"there is no baseline '{path}'", hint) from error
     except OSError as error:
         hint = f"ls -l {shlex.quote(str(path))}"
         raise CannotRunError(f"cannot read baseline '{path}': {error.strerror}", hint) from error
@@ -101,12 +103,6 @@ def check_model(baseline: CheckBaseline, path: Path | None, model: str) -> None:
     if path is not None and baseline.model not in (None, model):
         message = f"baseline '{path}' belongs to {baseline.model}, but {model} is checked"
         raise CannotRunError(message, _another(path))
-
-
-def _with_update() -> str:
-    """Return how to write a baseline: the typed command line with the flag, or a keyword."""
-    argv = invocation().argv
-    return shlex.join(["modelscope", *argv, "--update-baseline"]) if argv else "update_baseline=True"
 
 
 def _another(path: Path) -> str:

@@ -113,7 +113,9 @@ class Blocks:
                 subject.progress.note(f"no blocks are stored: {alone}")
             yield
             return
-        n_threads = threads_of_blocks(subject.loaded.device)
+        # On the CPU the bits of a result depend on it: the user's setting, else one, like torchrun
+        is_set = subject.loaded.device.type != "cpu" or _N_THREADS in os.environ
+        n_threads = torch.get_num_threads() if is_set else 1
         if n_threads < torch.get_num_threads() and not self._is_shared:
             subject.progress.note(_ONE_THREAD.format(cores=os.cpu_count()))
         with threads(n_threads), self._open_folder(run_key(subject, options)) as self._stored:
@@ -210,14 +212,6 @@ def _why_alone(subject: Subject) -> str:
 
 
 _N_THREADS = "OMP_NUM_THREADS"  # torchrun sets it to 1 for several processes, unless the user has set it
-
-
-def threads_of_blocks(device: torch.device) -> int:
-    """Return the number of threads for blocks: the user's setting, else one, like torchrun.
-
-    On the CPU the bits of a result depend on it.
-    """
-    return torch.get_num_threads() if device.type != "cpu" or _N_THREADS in os.environ else 1
 
 
 @contextmanager
