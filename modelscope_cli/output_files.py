@@ -168,14 +168,11 @@ class OutputFolder:
     def check(self) -> None:
         """Refuse a folder that cannot be written to, before any long work."""
         if self.path.exists() and not self.path.is_dir():
-            raise CannotRunError(
-                f"'--out {self.path}' is a file, not a folder",
-                f"--out {shlex.quote(f'{self.path}-pictures')}",
-            )
+            message = f"'--out {self.path}' is a file, not a folder"
+            raise CannotRunError(message, f"--out {shlex.quote(f'{self.path}-pictures')}")
         if self.path.is_dir() and not self._is_forced and any(_content(self.path)):
-            raise UsageError(
-                f"folder '{self.path}' is not empty", f"--out {shlex.quote(str(self.path))} --force"
-            )
+            message = f"folder '{self.path}' is not empty"
+            raise UsageError(message, f"--out {shlex.quote(str(self.path))} --force")
         existing = _existing(self.path)
         if not existing.is_dir() or not os.access(existing, os.W_OK):
             what = "not writable" if existing.is_dir() else "a file"

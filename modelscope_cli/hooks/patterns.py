@@ -95,24 +95,19 @@ def parse_pattern(text: str) -> Pattern:
     assert match is not None  # the body takes whatever the suffixes leave
     body, call, first, last = match.group("body", "call", "first", "last")
     if (not body and not first) or body in ("type:", "re:"):
-        raise UsageError(
-            f"layer pattern '{text}' does not name a layer", "modelscope summary ...   lists the layers"
-        )
+        message = f"layer pattern '{text}' does not name a layer"
+        raise UsageError(message, "modelscope summary ...   lists the layers")
     if "@" in body and not body.startswith("re:"):
-        raise UsageError(
-            f"layer pattern '{text}': what follows '@' must be a position such as 16, -1 or 1..4",
-            f"try {shlex.quote(body.partition('@')[0] + '@1')}",
-        )
+        message = f"layer pattern '{text}': what follows '@' must be a position such as 16, -1 or 1..4"
+        raise UsageError(message, f"try {shlex.quote(body.partition('@')[0] + '@1')}")
     if body.startswith("re:"):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about regular expressions with a future meaning
                 re.compile(body[3:])
         except (re.error, OverflowError, RecursionError) as error:
-            raise UsageError(
-                f"layer pattern '{text}' is not a regular expression: {error}",
-                f"try {shlex.quote(f're:{re.escape(body[3:])}')}",
-            ) from None
+            message = f"layer pattern '{text}' is not a regular expression: {error}"
+            raise UsageError(message, f"try {shlex.quote(f're:{re.escape(body[3:])}')}") from None
     if "0" in (first, last):
         raise UsageError(f"layer pattern '{text}': positions count from 1", f"try {shlex.quote(f'{body}@1')}")
     n_first = int(first) if first else None
@@ -155,9 +150,8 @@ def match_layers(
     matched = [layer for layer in layers if pattern.matches(layer, is_name)]
     matched = matched or [layer for layer in layers if pattern.is_inside_type_of(layer)]
     if not matched:
-        raise UsageError(
-            f"layer pattern '{pattern}' matches no layer", _what_is_there(pattern, offered or layers)
-        )
+        message = f"layer pattern '{pattern}' matches no layer"
+        raise UsageError(message, _what_is_there(pattern, offered or layers))
     return matched
 
 

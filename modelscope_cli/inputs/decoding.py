@@ -43,10 +43,8 @@ def collate(family: str, names: Sequence[str], tensors: Sequence[Tensor]) -> tup
     for name, tensor in zip(names, tensors, strict=True):
         if tensor.shape != tensors[0].shape:
             height, width = tensors[0].shape[-2:]
-            raise CannotRunError(
-                f"'{name}' becomes {by(tensor.shape[-2:])}, but '{names[0]}' {height} x {width}",
-                f"--size {height},{width}",
-            )
+            message = f"'{name}' becomes {by(tensor.shape[-2:])}, but '{names[0]}' {height} x {width}"
+            raise CannotRunError(message, f"--size {height},{width}")
     return (stack(tuple(tensors)),)
 
 
@@ -234,10 +232,8 @@ class BlockSource:
                 return block, decoded
             broken.take(decoded.broken)
         kinds = broken.kinds()
-        raise CannotRunError(
-            f"none of the {len(broken):,} images can be read: {in_words(kinds)}",
-            f"file {shlex.quote(kinds[0].names[0])}",
-        )
+        message = f"none of the {len(broken):,} images can be read: {in_words(kinds)}"
+        raise CannotRunError(message, f"file {shlex.quote(kinds[0].names[0])}")
 
     def blocks(self, numbers: Iterable[int]) -> Iterator[tuple[int, Decoded]]:
         """Yield the blocks with these numbers, decoded ahead while the model runs."""

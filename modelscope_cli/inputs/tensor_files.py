@@ -54,10 +54,8 @@ def read_tensors(typed: str) -> list[Tensor] | dict[str, Tensor]:
         raise CannotRunError(f"'{typed}' holds weights, not an input", f"--checkpoint {shlex.quote(typed)}")
     for tensor in tensors.values() if isinstance(tensors, dict) else tensors:
         if not tensor.numel() or not tensor.ndim:
-            raise CannotRunError(
-                f"'{typed}' holds a tensor of shape ({by(tensor.shape)}), which is not an input",
-                "--input-shape 1,3,224,224",
-            )
+            message = f"'{typed}' holds a tensor of shape ({by(tensor.shape)}), which is not an input"
+            raise CannotRunError(message, "--input-shape 1,3,224,224")
     return tensors
 
 
@@ -240,7 +238,6 @@ def _split(tensors: list[Tensor], batch: int | None, target: ModelSide, name: st
         return [images[start : start + batch] for start in range(0, len(images), batch)]
     if len({len(tensor) for tensor in tensors}) > 1:
         firsts = ", ".join(str(len(tensor)) for tensor in tensors)
-        raise UsageError(
-            f"'--batch {batch}' cannot split {name}: its first dimensions are {firsts}", "leave out --batch"
-        )
+        message = f"'--batch {batch}' cannot split {name}: its first dimensions are {firsts}"
+        raise UsageError(message, "leave out --batch")
     return list(zip(*(torch.split(tensor, batch) for tensor in tensors), strict=True))

@@ -16,7 +16,7 @@ class FeatureMap(Row):
         channels: how many there are; `shown`: which of them, in the order of the cells.
         file: name inside `out_dir`; None where nothing was drawn. `problem`: why it cannot be.
         scale: `channel` or `layer`: over what the colours span.
-        min, max: range of the finite values.
+        min, max: range of the finite values. `non_finite`: how many are NaN or infinite.
         kind: `output` of the layer, `attention`: a map for each head of an attention inside it, or `filters`: the
             weights of a convolution, whose shape it has.
         note: what was left out or assembled to get maps, such as extra tokens, and how many are constant.
@@ -36,7 +36,8 @@ class FeatureMap(Row):
     max: Annotated[float | None, figure(rank=3)] = None
     problem: str | None = None
     kind: str = "output"
-    note: str = ""
+    note: Annotated[str, words(rank=2)] = ""
+    non_finite: Annotated[int, hidden()] = 0
 
 
 @dataclass(frozen=True, slots=True)

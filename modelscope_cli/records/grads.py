@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from modelscope_cli.records.display import Row, counter, figure, hidden, shape, share, words
+from modelscope_cli.records.naming import label_of, some
 from modelscope_cli.records.run import HookReport, Record, Shape
 from modelscope_cli.records.stats import BatchNormDrift
 
@@ -121,6 +122,7 @@ class ActivationGradient(Row):
 
     Attributes:
         grad_norm: Euclidean, of one pass; with several passes, the root of the mean square.
+        is_zero: whether only zeros left the layer here, in all passes.
         mark, problem: as in `ParameterGradient`.
     """
 
@@ -140,6 +142,7 @@ class ActivationGradient(Row):
     inf_count: Annotated[int, counter(key="inf")] = 0
     mark: str = ""
     problem: str | None = None
+    is_zero: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +199,20 @@ class GradsRecord(Record):
     hooks: tuple[HookReport, ...] = ()
 
 
-def layer_with_zero_input(
-    parameters: Sequence[ParameterGradient], activations: Sequence[ActivationGradient]
-) -> str | None:
-    """Return the last layer whose input is zero: it has a gradient at its output and none at its weight."""
-    reached = {row.name for row in activations if row.grad_norm}
-    cut = (row.layer for row in reversed(parameters) if row.grad_norm == 0 and is_judged(row.shape))
-    return next((layer for layer in cut if layer in reached), None)
+def where_zero(parameters: Sequence[ParameterGradient], activations: Sequence[ActivationGradient]) -> str:
+    """Say in words which layers pass on nothing, so that no gradient reaches what is before them or after them."""
+    zero = [row.layer for row in parameters if row.weight_norm == 0 and row.name == f"{row.layer}.weight"]
+    weighted = {row.layer for row in parameters if is_judged(row.shape)}
+    # Of a row of layers that output zeros, only the first can be the cause.
+    starts = zip(activations, (None, *activations), strict=False)
+    dead = [row for row, before in starts if row.is_zero and not (before and before.is_zero)]
+    dead = [row for row in dead if row.name not in zero]
+    starved = [label_of(row) for row in dead if row.name in weighted]
+    silent = [f"{label_of(row)} ({row.type})" for row in dead if row.name not in weighted]
+    if not zero and not dead:
+        reached = {row.name for row in activations if row.grad_norm}
+        cut = (row.layer for row in reversed(parameters) if row.grad_norm == 0 and is_judged(row.shape))
+        starved = [layer for layer in cut if layer in reached][:1]
+    ends = ("input", starved), ("output", silent)
+    words = [f"the weights of {some(zero)} are zero"] * bool(zero)
+    return " and ".join(words + [f"the {end} of {some(names)} is zero" for end, names in ends if names])

@@ -100,7 +100,9 @@ def contact_sheet_of(record: FeatureMapsRecord, kept: KeptMaps) -> Image.Image:
 
 
 def _size(maps: Tensor, row: FeatureMap) -> str:
-    """Return the shape of an output, and how many of its channels a tile shows, if not all."""
+    """Return the shape of an output, and how many of its channels a tile shows, if not all; else what is wrong."""
+    if row.non_finite:
+        return f"! {row.note}"
     is_part = maps.ndim > 1 and len(maps) > TILE_CHANNELS
     return numbers.shape(row.shape) + f", {TILE_CHANNELS} of {len(maps)}" * is_part
 
@@ -120,13 +122,11 @@ def draw(record: FeatureMap, maps: Tensor, look: MapLook) -> Image.Image:
     elif is_coloured:
         body = image_tiles.in_colour(selected, look.scale, None, BAND)
     else:
-        cells = (
-            image_tiles.strip(_vector_colours(selected, look))
-            if is_vector
-            else image_tiles.enlarge(
-                image_tiles.to_colours(selected, look.scale, is_signed=look.is_signed), None
-            )
-        )
+        if is_vector:
+            cells = image_tiles.strip(_vector_colours(selected, look))
+        else:
+            colours = image_tiles.to_colours(selected, look.scale, is_signed=look.is_signed)
+            cells = image_tiles.enlarge(colours, None)
         body = image_tiles.to_image(image_tiles.mosaic(cells, columns, BAND), look.cmap)
     rows = -(-len(selected) // columns)
     cell = (body.width + GAP) // columns - GAP, (body.height + GAP) // rows - GAP - BAND
@@ -137,22 +137,16 @@ def draw(record: FeatureMap, maps: Tensor, look: MapLook) -> Image.Image:
         f"values {low} .. {high}",
     ]
     if selected.shape[-1] < maps.shape[-1] and not is_vector:
-        parts.append(
-            f"each column is 1 of {-(-maps.shape[-1] // selected.shape[-1])}, farthest from the mean"
-        )
+        n_each = -(-maps.shape[-1] // selected.shape[-1])
+        parts.append(f"each column is 1 of {n_each}, farthest from the mean")
     of_layer = look.scale == "layer" or is_vector
     bar = (low, high) if of_layer else ("map min", "map max")
     if look.is_signed:
         largest = numbers.number(max(abs(record.min or 0), abs(record.max or 0)))
         bar = (f"-{largest}", largest) if of_layer else ("-max", "+max")
     input_image = None if is_vector else look.input_image
-    return page(
-        body,
-        "   ".join(filter(None, parts)),
-        look.cmap,
-        input_image=input_image,
-        bar=None if is_coloured else bar,
-    )
+    title = "   ".join(filter(None, parts))
+    return page(body, title, look.cmap, input_image=input_image, bar=None if is_coloured else bar)
 
 
 def _vector_colours(vector: Tensor, look: MapLook) -> Tensor:
@@ -195,8 +189,10 @@ def tile(maps: Tensor, look: MapLook) -> tuple[Tensor, int | None]:
 
 
 def _liveliest(maps: Tensor) -> Tensor:
-    """Return the channels that vary most, in channel order."""
+    """Return the channels that vary most, those with NaN or infinite values first, in channel order."""
     spread = torch.nan_to_num(maps.float()).flatten(1).std(1, correction=0)
+    n_broken = (~maps.isfinite()).flatten(1).sum(1)
+    spread[n_broken > n_broken.min()] = torch.inf
     return maps[spread.topk(min(TILE_CHANNELS, len(maps))).indices.sort().values]
 
 

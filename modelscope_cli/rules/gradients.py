@@ -14,7 +14,7 @@ from modelscope_cli.records.grads import (
     VANISHING_SOURCE,
     ParameterGradient,
     is_judged,
-    layer_with_zero_input,
+    where_zero,
 )
 from modelscope_cli.records.naming import counted, label_of, rounded
 from modelscope_cli.rules.activations import FORWARD, foreign_statistics, idle_blocks, is_inside
@@ -106,9 +106,9 @@ def _vanishing(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         # block of a transformer only the class token has an effect.
         is_cut = run[-1] == first and run[-1][1] == 0
         found = _describe(run, min(ratio for _, ratio in run))
-        starved = layer_with_zero_input([row for row, _ in reversed(run)], backward.activations)
-        cause = f": the input of {starved} is zero" * (starved is not None)
-        yield replace(found, severity=ERROR if is_cut else None, message=found.message + cause)
+        cause = where_zero(judged, backward.activations) if any(ratio == 0 for _, ratio in run) else ""
+        message = f"{found.message}: {cause}" if cause else found.message
+        yield replace(found, severity=ERROR if is_cut else None, message=message)
 
 
 @rule(

@@ -46,14 +46,17 @@ class WatchedLoop:
         )
         for model in self._models:
             if next(model.parameters(), None) is None:
-                raise UsageError(
-                    f"{with_article(type(model).__name__)} has no parameters to train", "pass the whole model"
-                )
+                message = f"{with_article(type(model).__name__)} has no parameters to train"
+                raise UsageError(message, "pass the whole model")
         self._request = request
         self._memory, self._invocation = RankLog(), Invocation()
         self._watcher = self._new_watcher(Log(None))  # refuses a pattern that matches nothing
 
     def __enter__(self) -> Self:
+        if self._memory.end is not None:
+            steps = counted(self.record().steps, "step")
+            message = f"this loop has ended, and a second would replace what was recorded of its {steps}"
+            raise UsageError(message, "call ms.watch again for another loop")
         with ExitStack() as stack:
             stack.enter_context(alone())
             path, folder = None, self._request.folder

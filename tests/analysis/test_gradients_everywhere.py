@@ -15,7 +15,7 @@ from modelscope_cli.analysis.gradients import measure as gradients
 from modelscope_cli.analysis.gradients.gradient_statistics import (
     ActivationGradients,
     ParameterGradients,
-    Stream,
+    _Output,
 )
 from modelscope_cli.analysis.gradients.request import GradsRequest
 from modelscope_cli.hooks.layers import tensors_in
@@ -84,7 +84,7 @@ def truth(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[Any, Tensor | N
         def differentiate(loss: Tensor, **options: Any) -> None:
             trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
             with monkeypatch.context() as quiet:
-                quiet.setattr(Stream, "add", lambda *_: None)
+                quiet.setattr(_Output, "add", lambda *_: None)
                 wanted = [*trained.values(), *edges.values()]
                 found = torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True)
             expected.update(zip([*trained, *edges], found, strict=True))

@@ -213,10 +213,12 @@ def test_one_at_a_time_and_again_afterwards():
             ms.watch("loop.py")
         step(model, optimizer)
     watched = ms.watch(model)
-    for _ in range(2):  # the same one begins anew
-        with watched:
-            step(model, optimizer)
-        assert watched.record().steps == 1
+    with watched:
+        step(model, optimizer)
+        assert watched.verdict == "running"
+    with pytest.raises(UsageError, match="would replace what was recorded of its 1 step"), watched:
+        pass
+    assert watched.record().steps == 1
 
 
 def test_a_training_by_modelscope_in_the_block_is_recorded_apart():

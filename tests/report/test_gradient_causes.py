@@ -110,6 +110,54 @@ def test_parameters_that_the_module_around_their_list_uses_are_not_of_a_layer_th
     }  # fmt: skip
 
 
+def facts_on_noise(model):
+    record = ms.grads(model, torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0)))
+    return dict(view_of(record).sheet(record).facts)
+
+
+def chain(kind, n=5):
+    torch.manual_seed(0)
+    inner = [one for _ in range(n) for one in (nn.Linear(64, 64), kind())]
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 64), kind(), *inner, nn.Linear(64, 4))
+    if kind is nn.ReLU:
+        for one in model:
+            if isinstance(one, nn.Linear):
+                nn.init.kaiming_normal_(one.weight)
+    return model
+
+
+@pytest.mark.parametrize("at", [1, 3, 13])
+def test_a_weight_far_larger_than_the_others_is_named(at):
+    model = chain(nn.ReLU)
+    assert "too large" not in facts_on_noise(model)["answer"]
+    model[at].weight.data *= 300
+    assert f"{at}.weight is far too large: it multiplies a signal by " in facts_on_noise(model)["answer"]
+
+
+@pytest.mark.parametrize(
+    ("at", "change", "words"),
+    [
+        (5, lambda one: nn.init.constant_(one.bias, -100.0), "the output of 6 (ReLU) is zero"),
+        (5, lambda one: nn.init.zeros_(one.weight), "the weights of 5 are zero"),
+    ],
+)
+def test_the_dead_layer_is_named_and_not_those_after_it(at, change, words):
+    model = chain(nn.ReLU)
+    change(model[at])
+    facts = facts_on_noise(model)
+    told = facts.get("zero", facts["answer"])
+    assert words in told
+    assert "input of" not in told
+
+
+@pytest.mark.parametrize(("kind", "n", "falls"), [
+    *[(nn.Sigmoid, 4, True), (nn.Sigmoid, 12, True)],
+    *[(nn.Sigmoid, 1, False), (nn.Tanh, 6, False), (nn.ReLU, 6, False)],
+])  # fmt: skip
+def test_a_gradient_that_falls_steeply_from_layer_to_layer_is_told(kind, n, falls):
+    assert ("; |g| falls about " in facts_on_noise(chain(kind, n))["answer"]) is falls
+
+
 def test_a_layer_that_is_not_called_is_named_and_nothing_is_said_of_a_frozen_one():
     model = Net(torch.relu)
     model.spare = nn.Linear(2, 2)
@@ -149,3 +197,29 @@ def test_marks_and_factors_are_of_gradients_before_clipping(activation, scale, m
     assert ("ReLU in place" in facts) == (activation is nn.Sigmoid)
     answers = [view_of(one).answer(one).replace(" before clipping", "") for one in (record, plain)]
     assert answers[0] == answers[1]
+
+
+class Branch(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
+        self.conv2, self.bn2 = nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x + self.bn2(self.conv2(self.bn1(self.conv1(x)).relu()))).relu()
+
+
+@pytest.mark.parametrize("at", [0, 2])
+@pytest.mark.parametrize("is_trained", [True, False])
+def test_the_norm_is_named_that_makes_a_branch_add_a_constant(is_trained, at):
+    torch.manual_seed(0)
+    blocks = nn.Sequential(*[Branch() for _ in range(3)])
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
+    nn.init.zeros_(blocks[at].bn2.weight)
+    if is_trained:
+        nn.init.constant_(blocks[at].bn2.bias, 0.3)
+        model(torch.randn(16, 3, 8, 8))
+    found = [one for one in ms.check(model, torch.randn(4, 3, 8, 8)).findings if one.code == "MS302"]
+    cause = f"1.{at}.conv2.weight and 1 earlier layer are exactly zero: the weights of 1.{at}.bn2 are zero"
+    assert [one.message for one in found] == [f"the gradients of {cause}"] * is_trained
+    assert not found or found[0].layer == f"1.{at}.conv2"

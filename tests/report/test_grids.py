@@ -9,7 +9,7 @@ from matplotlib import colormaps
 from PIL import Image
 
 import modelscope_cli as ms
-from modelscope_cli.report import image_tiles
+from modelscope_cli.report import gallery, image_tiles
 
 
 @pytest.fixture
@@ -166,3 +166,27 @@ def test_a_row_of_values_is_drawn_as_a_strip_that_keeps_its_peaks(length, tmp_pa
     with Image.open(tmp_path / record.maps[0].file) as image:
         assert image.height >= 4 * max(min(length, 1024) // 8, 1) / 4
         assert image.width < 1400
+
+
+@pytest.mark.parametrize("at", [None, 2, 5])
+def test_the_first_output_with_nan_is_drawn_and_marked_also_where_one_of_a_stage_is(at):
+    class Block(torch.nn.Sequential):
+        def __init__(self):
+            super().__init__(torch.nn.Conv2d(4, 4, 1), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
+
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), *[Block() for _ in range(8)])
+    if at is not None:
+        model[at][1].running_var[3] = -1.0
+    record = ms.featuremaps(model, torch.rand(1, 3, 8, 8))
+    assert len(record.maps) < 24
+    broken = [row for row in record.maps if row.non_finite]
+    assert [row.name for row in broken][:1] == [f"{at}.1"] * (at is not None)
+    words = [gallery._size(maps, row) for row, maps in zip(record.maps, record.kept.maps, strict=True)]
+    assert [one for one in words if one.startswith("! ")] == [f"! {row.note}" for row in broken]
+
+
+def test_of_many_channels_a_tile_shows_the_one_with_nan():
+    maps = torch.randn(40, 4, 4, generator=torch.Generator().manual_seed(0))
+    maps[17] *= 0.01
+    maps[17, 0, 0] = torch.nan
+    assert gallery._liveliest(maps).isnan().any()

@@ -253,9 +253,12 @@ def featuremaps(
         never = subject.uncalled(selection, [*idle, *shown])
     hooks = subject.conclude()
     n_outputs, others = len(exhibits), _pattern_of(exhibits)
+    broken = [one for one in exhibits if one.record.non_finite][:1]
     if not layer and not exclude:
-        exhibits = exhibits[:FEW] if filters else one_a_stage(exhibits)
+        chosen = exhibits[:FEW] if filters else one_a_stage(exhibits)
+        exhibits = [one for one in exhibits if any(one is other for other in (*chosen, *broken))]
     which = "the first ones" if filters else "one per stage"
+    which += " and the first that is NaN or infinite" * bool(broken)
     if len(exhibits) < n_outputs:
         said = f"{len(exhibits)} of {n_outputs} outputs are drawn, {which}; for others: --layer {others}"
         subject.progress.note(said)

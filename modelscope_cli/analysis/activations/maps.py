@@ -232,6 +232,7 @@ def finished(found: Sequence[CapturedOutput], choice: ChannelChoice) -> list[Cap
             grey = f"{n_flat} of {len(channels)} constant (grey)" if n_flat else ""
             missing = choice.missing(len(maps)) if channels else ""
             bad = f"{counted(int(n), 'value')} NaN or infinite" if n else ""
+            record = replace(record, non_finite=int(n))
             note = ", ".join(filter(None, (bad, record.note, missing, grey)))
             record = replace(record, shown=channels, min=low, max=high, problem=problem, note=note)
         outputs.append(replace(exhibit, record=record))

@@ -50,10 +50,8 @@ def _parameters_under(model: nn.Module, option: str, patterns: Sequence[str]) ->
         layers = [module for layer, module in list_layers(model) if layer.name in names]
         parameters = {parameter for module in layers for parameter in module.parameters()}
         if not parameters:
-            raise UsageError(
-                f"'{option} {pattern}' matches only layers without parameters",
-                f"modelscope summary ... --layer {shlex.quote(pattern)}   shows them",
-            )
+            message = f"'{option} {pattern}' matches only layers without parameters"
+            raise UsageError(message, f"modelscope summary ... --layer {shlex.quote(pattern)}   shows them")
         selected |= parameters
     return selected
 

@@ -56,27 +56,6 @@ def dense(grad: Tensor) -> Tensor:
 
 
 @dataclass(slots=True)
-class Stream:
-    """Moments of all gradients of one tensor; none of them is kept."""
-
-    moments: Moments | None = None
-    _pending: list[Deferred[Moments]] = field(default_factory=list)
-
-    def add(self, grad: Tensor) -> None:
-        """Start to reduce a gradient; raises TypeError for kinds without statistics."""
-        self._pending.append(reduce_tensor(dense(grad), None, RANGE))
-
-    def settled(self) -> Deferred[None]:
-        """Merge the results of the pass."""
-        pending, self._pending = self._pending, []
-        return joined(pending).then(self._merge)
-
-    def _merge(self, later: list[Moments]) -> None:
-        for moments in later:
-            self.moments = self.moments.merge(moments) if self.moments else moments
-
-
-@dataclass(slots=True)
 class Mean:
     """The mean of a gradient over passes and the noise around it, without keeping the passes.
 
@@ -141,9 +120,28 @@ class _Output:
     call: Call
     path: str
     shape: tuple[int, ...]
-    stream: Stream = field(default_factory=Stream)
     n_passes: int = 0
     problem: str | None = None
+    moments: Moments | None = None  # of all gradients that arrived; none of them is kept
+    size: float | None = None  # of the values: their norms in all passes added up; None for integers
+    # Of passes that are not read yet
+    grads: list[Deferred[Moments]] = field(default_factory=list)
+    norms: list[Tensor] = field(default_factory=list)
+
+    def add(self, grad: Tensor) -> None:
+        """Start to reduce a gradient; raises TypeError for kinds without statistics."""
+        self.grads.append(reduce_tensor(dense(grad), None, RANGE))
+
+    def settled(self) -> Deferred[None]:
+        """Merge the results of the pass."""
+        parts: list[Deferred[Any]] = [joined(self.grads), numbers(self.norms)]
+        self.grads, self.norms = [], []
+        return joined(parts).then(lambda read: self._merge(*read))
+
+    def _merge(self, grads: list[Moments], norms: list[float]) -> None:
+        for moments in grads:
+            self.moments = self.moments.merge(moments) if self.moments else moments
+        self.size = sum(norms, self.size or 0.0) if norms else self.size
 
 
 class ActivationGradients(Observer):
@@ -166,6 +164,8 @@ class ActivationGradients(Observer):
             return
         for path, tensor in tensors_in(output):
             entry = self._remember(call, path, tensor)
+            if tensor.is_floating_point():  # now, as the next layer may change it in place
+                entry.norms.append(_norm(tensor))
             if tensor.requires_grad:
                 self._handles.append(tensor.register_hook(partial(self._arrive, entry)))
 
@@ -185,14 +185,14 @@ class ActivationGradients(Observer):
         if grad is None:  # an unused result of `chunk`
             return
         try:
-            entry.stream.add(grad)
+            entry.add(grad)
         except (TypeError, RuntimeError) as error:
             refuse_failed_device(error)
             entry.problem = in_one_line(error, 200)
 
     def settled(self) -> Deferred[list[None]]:
         """Merge the results of the pass."""
-        return joined(entry.stream.settled() for entry in self.outputs.values())
+        return joined(entry.settled() for entry in self.outputs.values())
 
     def detach(self) -> None:
         for handle in self._handles:
@@ -206,8 +206,9 @@ class ActivationGradients(Observer):
 
 
 def _to_row(entry: _Output, output_norm: float, by_size: bool) -> ActivationGradient:
-    moments = entry.stream.moments
+    moments = entry.moments
     row: dict[str, Any] = {**entry.call.fields, "output": entry.path, "shape": entry.shape}
+    row["is_zero"] = entry.size == 0 and 0 not in entry.shape
     if moments is None:
         is_unused = entry.problem is None
         problem = _NOTHING if is_unused else entry.problem
@@ -374,8 +375,8 @@ class ParameterGradients:
         return Deferred(((before.abs() > self._clip.value).sum(),), lambda clipped: int(clipped) / n)
 
 
-def _norm(parameter: nn.Parameter) -> Tensor:
-    value = parameter.detach()
+def _norm(tensor: Tensor) -> Tensor:
+    value = tensor.detach()
     if value.is_nested:
         value = torch.cat([part.flatten() for part in value.unbind()])
     elif value.layout == torch.sparse_coo:

@@ -90,9 +90,8 @@ class Criterion:
         loss = self._compute(output, outputs, args)
         target = self._request.target
         if target != PREDICTED and loss.target in _WITHOUT_CLASS:
-            raise UsageError(
-                f"'--target {target}' does not apply to the loss '{loss.name}'", "leave out --target"
-            )
+            message = f"'--target {target}' does not apply to the loss '{loss.name}'"
+            raise UsageError(message, "leave out --target")
         return loss
 
     def _of_aim(self, aim: TargetSpec, output: Any, args: Any) -> Loss:
@@ -106,10 +105,8 @@ class Criterion:
         followed = answer.follow(aim, self._categories)
         value = followed.score(answer.main).mean()
         if not value.requires_grad:
-            raise CannotRunError(
-                f"'--target {aim.typed}' does not depend on anything trainable",
-                "modelscope stats ...   needs no gradients",
-            )
+            message = f"'--target {aim.typed}' does not depend on anything trainable"
+            raise CannotRunError(message, "modelscope stats ...   needs no gradients")
         tensors = tuple(tensor for _, tensor in answer.leaves if tensor.requires_grad)
         return Loss(value, followed.name, followed.words, tensors)
 
@@ -173,10 +170,8 @@ class Criterion:
             return Loss(_error(main), f"mean square error{where}", _RANDOM, (main,))
         if not _has_classes(main):
             shape = "x".join(map(str, main.shape)) or "a scalar"
-            raise UsageError(
-                f"loss '{name}' needs an output of N x classes, but this model's is {shape}",
-                "--loss mean or --loss mse",
-            )
+            message = f"loss '{name}' needs an output of N x classes, but this model's is {shape}"
+            raise UsageError(message, "--loss mean or --loss mse")
         classes, words = self._classes(main, is_of_one=said is None or not said.has_several)
         # These losses take logits, so a softmax or sigmoid at the end of the model is undone.
         undone = said.ending if said is not None and (self._request.name == AUTO or name == "bce") else ""
@@ -189,15 +184,11 @@ class Criterion:
             ]
             for _, weight in parts[1:]:
                 where += f" + {weight:g} x an auxiliary head's"
-        value = torch.stack(
-            [
-                weight * self._score(name, logits_of(tensor, undone), classes, words)
-                for tensor, weight in parts
-            ]
-        ).sum()
+        losses = [weight * self._score(name, logits_of(x, undone), classes, words) for x, weight in parts]
         per_pixel = " per pixel" if main.ndim > 2 else ""
         labels = classes if classes.ndim == 1 else None
-        return Loss(value, name + per_pixel + where, words, tuple(tensor for tensor, _ in parts), labels)
+        tensors = tuple(tensor for tensor, _ in parts)
+        return Loss(torch.stack(losses).sum(), name + per_pixel + where, words, tensors, labels)
 
     def _classes(self, main: Tensor, *, is_of_one: bool = True) -> tuple[Tensor, str]:
         """Return the target class of every image (and pixel), and the same in words."""
@@ -214,10 +205,8 @@ class Criterion:
             return F.cross_entropy(scores, classes)
         if name == "nll":
             if bool(scores.detach().amax() > 1e-3):
-                raise UsageError(
-                    "loss 'nll' needs log-probabilities, but this model's output has values above 0",
-                    "--loss cross-entropy   takes the scores before the softmax",
-                )
+                message = "loss 'nll' needs log-probabilities, but this model's output has values above 0"
+                raise UsageError(message, "--loss cross-entropy   takes the scores before the softmax")
             return F.nll_loss(scores, classes)
         if name == "logit":
             return scores.gather(1, classes[:, None]).mean()
@@ -237,9 +226,8 @@ class Criterion:
         if _takes_two(function):
             main = next((tensor for _, tensor in outputs if _has_classes(tensor)), None)
             if main is None:
-                raise UsageError(
-                    f"loss '{spec}' expects a target, but the output has no classes", "def fn(output): ..."
-                )
+                message = f"loss '{spec}' expects a target, but the output has no classes"
+                raise UsageError(message, "def fn(output): ...")
             classes, words = self._classes(main)
             labels = classes if classes.ndim == 1 else None
             arguments.append(classes)
@@ -248,16 +236,12 @@ class Criterion:
         except Exception as error:
             raise user_code_failed(f"loss '{spec}'", error) from error
         if not isinstance(value, Tensor) or value.numel() != 1:
-            kind = (
-                f"a tensor of {tuple(value.shape)}"
-                if isinstance(value, Tensor)
-                else with_article(type(value).__name__)
-            )
+            kind = with_article(type(value).__name__)
+            kind = f"a tensor of {tuple(value.shape)}" if isinstance(value, Tensor) else kind
             raise CannotRunError(f"loss '{spec}' returned {kind}, not a scalar", "return loss.mean()")
         if not value.requires_grad:
-            raise CannotRunError(
-                f"loss '{spec}' returned a number without a gradient graph", "compute it from the output"
-            )
+            message = f"loss '{spec}' returned a number without a gradient graph"
+            raise CannotRunError(message, "compute it from the output")
         return Loss(value.reshape(()), spec, words, tuple(tensor for _, tensor in outputs), labels)
 
 
@@ -276,21 +260,15 @@ def _has_classes(tensor: Tensor) -> bool:
 
 
 def _not_differentiable(output: Any, floats: list[tuple[str, Tensor]]) -> CannotRunError:
-    if not floats:
-        return CannotRunError(
-            f"the model returns {what_is_in(output)}, which cannot be differentiated",
-            "modelscope stats ...   needs no gradients",
-        )
-    return CannotRunError(NO_GRADIENT, "modelscope stats ...   needs no gradients")
+    other = f"the model returns {what_is_in(output)}, which cannot be differentiated"
+    return CannotRunError(NO_GRADIENT if floats else other, "modelscope stats ...   needs no gradients")
 
 
 def _load_custom(spec: str) -> Callable[..., Any]:
     function = import_object(spec, "--loss")
     if not callable(function):
-        raise UsageError(
-            f"loss '{spec}' is {with_article(type(function).__name__)}, not a function",
-            "--loss path/to/file.py:fn",
-        )
+        message = f"loss '{spec}' is {with_article(type(function).__name__)}, not a function"
+        raise UsageError(message, "--loss path/to/file.py:fn")
     return function
 
 

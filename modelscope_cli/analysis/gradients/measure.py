@@ -287,13 +287,10 @@ def _refuse(loaded: LoadedModel, was_trainable: list[bool]) -> None:
     if any(was_trainable):
         raise UsageError("there is nothing left to train", "leave out --freeze   or freeze less")
     if was_trainable:
-        raise CannotRunError(
-            "every parameter of the model is frozen", "--train-only '*'   trains them anyway"
-        )
-    raise CannotRunError(
-        "the model has no parameters, so there is nothing to train",
-        "modelscope stats ...   needs no gradients",
-    )
+        message = "every parameter of the model is frozen"
+        raise CannotRunError(message, "--train-only '*'   trains them anyway")
+    message = "the model has no parameters, so there is nothing to train"
+    raise CannotRunError(message, "modelscope stats ...   needs no gradients")
 
 
 def _notices(loss: LossInfo, totals: GradTotals) -> tuple[Notice, ...]:

@@ -127,10 +127,8 @@ class PixelScores(_Logits):
             words, pixels = f"{name} in the pixels that are {name}", (predicted == index).long()
         if not pixels.flatten(1).any(1).all():
             there = ", ".join(name_class(each, categories) for each in predicted.unique().tolist()[:5])
-            raise UsageError(
-                f"'--target {aim.typed}': no pixel is predicted as {name}; predicted classes: {there}",
-                f"--target '{aim.name}'   takes its score in all pixels",
-            )
+            message = f"'--target {aim.typed}': no pixel is predicted as {name}; predicted classes: {there}"
+            raise UsageError(message, f"--target '{aim.name}'   takes its score in all pixels")
         return _follow_pixels(words, targets, pixels, (index,) * len(self))
 
     def guesses(

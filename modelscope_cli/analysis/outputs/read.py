@@ -97,10 +97,8 @@ class OutputReader:
             return ModelOutput("", boxes, leaves_of(output))
         leaves = self.chosen(leaves_of(output))
         if not leaves:
-            raise CannotRunError(
-                f"the model returns {what_is_in(output)}, which cannot be compared or predicted",
-                "modelscope summary ...   shows its output",
-            )
+            message = f"the model returns {what_is_in(output)}, which cannot be compared or predicted"
+            raise CannotRunError(message, "modelscope summary ...   shows its output")
         path, main = self.main_of(leaves)
         main = main[:, None] if main.ndim == 1 else main
         if self.wanted in ("auto", "detection"):

@@ -37,10 +37,8 @@ def parse_aim(target: str | SupportsIndex) -> TargetSpec:
     try:
         typed = target if isinstance(target, str) else str(as_integer(target))
     except TypeError:
-        raise UsageError(
-            f"a target is one class for all images, not an object of type {type(target).__name__}",
-            "give one image at a time, each with its own target",
-        ) from None
+        message = f"a target is one class for all images, not an object of type {type(target).__name__}"
+        raise UsageError(message, "give one image at a time, each with its own target") from None
     if typed == PREDICTED:
         return THE_PREDICTED
     kind, colon, rest = typed.partition(":")
@@ -77,14 +75,11 @@ def class_index(target: str, n_classes: int | None, categories: Sequence[str] | 
         likeliest = [*with_word, *nearest_names(target, categories)] or list(categories)
         listed = categories if len(categories) <= _FEW else likeliest[:_FEW]
         words = "the classes are" if listed is categories else "did you mean"
-        raise UsageError(
-            f"unknown target '{target}': {words} {', '.join(dict.fromkeys(listed))}",
-            f"--target {shlex.quote(likeliest[0])}   or an index",
-        )
+        message = f"unknown target '{target}': {words} {', '.join(dict.fromkeys(listed))}"
+        raise UsageError(message, f"--target {shlex.quote(likeliest[0])}   or an index")
     if len(matches) > 1:
-        raise UsageError(
-            f"target '{target}' is the label of {len(matches)} classes: {matches}", f"--target {matches[0]}"
-        )
+        message = f"target '{target}' is the label of {len(matches)} classes: {matches}"
+        raise UsageError(message, f"--target {matches[0]}")
     return matches[0]
 
 

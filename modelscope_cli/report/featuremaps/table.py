@@ -16,14 +16,15 @@ _COLUMNS = (
 
 def featuremaps_columns(has_notes: bool) -> tuple[Column, ...]:
     """Return all columns of `featuremaps`; the notes are hidden in the terminal if there are none."""
-    return (*_COLUMNS, Column("note", "note", lambda r: r.note, is_number=False, rank=2, is_shown=has_notes))
+    traits = {"is_shown": has_notes, "is_bad": lambda row: row.non_finite > 0}
+    return (*_COLUMNS, *field_columns(FeatureMap, "note", **traits))
 
 
 def featuremaps_sheet(record: FeatureMapsRecord) -> Sheet:
     """Return the written images in execution order."""
     facts = [*hook_facts(record.hooks), *not_called_facts(record.not_called)]
     notes = {row.note for row in record.maps}
-    is_shared = len(notes) == 1 < len(record.maps)
+    is_shared = len(notes) == 1 < len(record.maps) and not record.maps[0].non_finite
     facts += [("drawn", note) for note in notes if note and is_shared]
     return Sheet(
         title=_title(record),
@@ -31,6 +32,7 @@ def featuremaps_sheet(record: FeatureMapsRecord) -> Sheet:
         rows=record.maps,
         facts=tuple(facts),
         is_dim=lambda row: not row.shown,
+        is_bad=lambda row: row.non_finite > 0,
         alike=lambda row: (row.name, row.output, row.shape),
         is_by_layer=True,
     )
@@ -46,7 +48,8 @@ def answer(record: FeatureMapsRecord) -> str:
     lows = [row.min for row in drawn if row.min is not None]
     highs = [row.max for row in drawn if row.max is not None]
     span = f", values {min(lows):.4g} to {max(highs):.4g}" if lows and highs else ""
-    return f"{words}{span}" + (f"; {counted(lost, 'layer')} not drawn" if lost else "")
+    broken = [f"; NaN or infinite values from {label_of(row)} on" for row in record.maps if row.non_finite]
+    return f"{words}{span}{''.join(broken[:1])}" + (f"; {counted(lost, 'layer')} not drawn" if lost else "")
 
 
 def _title(record: FeatureMapsRecord) -> str:

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
 
 from modelscope_cli.records.grads import (
     EXPLODING,
@@ -12,14 +14,16 @@ from modelscope_cli.records.grads import (
     GradTotals,
     ParameterGradient,
     is_judged,
-    layer_with_zero_input,
+    where_zero,
 )
-from modelscope_cli.records.naming import counted, output_label_of, some
+from modelscope_cli.records.naming import counted, output_label_of, rounded, some
 from modelscope_cli.report import numbers
 from modelscope_cli.report.numbers import drift_facts, headline, hook_facts, not_called_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 Row = ParameterGradient | ActivationGradient
+_STEEP, _DEEP = 3.0, 4  # times from a layer to the one before it, in at least so many
+_OUTSIZED, _LEAST_GAIN = 20, 10  # times the median of all layers; at most 2 in those that torch initialises
 _LARGE = 1000.0  # times the gradient at the output: no fault of deep nets, but not found to be in order
 
 
@@ -104,14 +108,13 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
     unjudged = "; biases and norms are not judged" * (len(weights) < len(rows))
     when = _BEFORE * (record.clip is not None)
     for mark in dict.fromkeys(marks):
-        what = counted(len(rows), "gradient")
-        why = _cause(record, mark)
         if limit := limits.get(mark):
             first = [row.name for row in rows if row.mark == mark][-1]
-            what = f"{counted(len(weights), 'weight' if unjudged else 'gradient')}, from {first} towards the input"
-            why = f": their |g|{when} is {limit} times the one at the output{unjudged}"
-            why += f"; try {_remedy(record, mark)}"
-        facts.append((mark, f"{marks.count(mark)} of {what}{why}"))
+            where = f"from {first} towards the input, |g|{when} is {limit} times the one at the output"
+            facts.append((mark, f"{where}{unjudged}; try {_remedy(record, mark)}"))
+        else:
+            n = f"{marks.count(mark)} of {counted(len(rows), 'gradient')}"
+            facts.append((mark, n + _cause(record, mark)))
     facts += [*drift_facts(record.batch_norm), *hook_facts(record.hooks)]
     return (*facts, *not_called_facts(record.not_called))
 
@@ -137,8 +140,8 @@ def _unclipped(row: Row | GradTotals) -> float | None:
 
 def _cause(record: GradsRecord, mark: str) -> str:
     """Say where the gradient stops, as far as that is certain."""
-    if mark == "zero" and (layer := layer_with_zero_input(record.parameters, record.activations)) is not None:
-        return f": the input of {layer} is zero"
+    if mark == "zero" and (zero := where_zero(record.parameters, record.activations)):
+        return f": {zero}"
     calls = {row.order: row.name for row in record.activations}
     unused = [row for row in record.parameters if row.mark == mark == "unused"]
     never = dict.fromkeys(row.layer for row in unused if row.problem == NEVER_CALLED)
@@ -160,6 +163,34 @@ def answer(record: GradsRecord) -> str:
 
 
 def _result(record: GradsRecord) -> str:
+    return "; ".join(filter(None, (_marked(record), _outsized(record.parameters), _falling(record))))
+
+
+def _outsized(rows: Sequence[ParameterGradient]) -> str:
+    """Say which weight makes a signal far larger than the others do, by the root of its squares for an output."""
+    gains = {
+        row.name: row.weight_norm / math.sqrt(row.shape[row.type.startswith("ConvTranspose")])
+        for row in rows
+        if row.weight_norm and is_judged(row.shape) and row.type.startswith(("Conv", "Linear"))
+    }
+    usual, name = median(gains.values() or [0.0]), max(gains, key=lambda name: gains[name], default="")
+    if len(gains) < 3 or gains[name] <= max(_LEAST_GAIN, _OUTSIZED * usual):
+        return ""
+    return f"{name} is far too large: it multiplies a signal by {rounded(gains[name])}, others by {rounded(usual)}"
+
+
+def _falling(record: GradsRecord) -> str:
+    """Say how the gradient falls towards the input, if in most of the layers it does so steeply."""
+    norms = [row.grad_norm for row in record.parameters if row.grad_norm and is_judged(row.shape)]
+    times = median([later / earlier for earlier, later in pairwise(norms)] or [1.0])
+    is_steep = len(norms) >= _DEEP and norms[-1] > _STEEP ** (_DEEP - 1) * norms[0] and times >= _STEEP
+    if not is_steep or "fresh_batch_norms" in {one.code for one in record.run.warnings}:
+        return ""
+    remedy = f": try {_remedy(record, 'vanishing')}" * (not any(map(_is_marked, record.parameters)))
+    return f"|g| falls about {rounded(times)}x from each layer to the one before it{remedy}"
+
+
+def _marked(record: GradsRecord) -> str:
     """Return how many gradients are marked; of none, only for what was judged that nothing is wrong."""
     rows, codes = record.parameters, {one.code for one in record.run.warnings}
     marks = [row.mark for row in rows if row.mark]
