@@ -20,7 +20,8 @@ from modelscope_cli.records.naming import counted
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 # Images of other kinds, which are not read
-OTHER_SUFFIXES = (".arw", ".avif", ".cr2", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".nef", ".psd", ".svg")
+_OF_CAMERAS = (".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf", ".pef", ".raf", ".rw2", ".srw")
+OTHER_SUFFIXES = (*_OF_CAMERAS, ".avif", ".heic", ".heif", ".jp2", ".jxl", ".psd", ".svg")
 # Listed, because Pillow also opens formats that start another program (EPS).
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 _ARCHIVES = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import os
 import shlex
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ from modelscope_cli.paths import refuse_endless
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import BrokenKind, Notice
 
-EMPTY, NOT_AN_IMAGE, TRUNCATED = "empty", "not an image", "truncated"
+EMPTY, NOT_AN_IMAGE, TRUNCATED, DANGLING = "empty", "not an image", "truncated", "linked to a missing file"
 TOO_LARGE, TOO_NARROW, OF_32_BITS, UNREADABLE = "too large", "too narrow", "32-bit", "unreadable"
 _MOST_NAMED = 10  # of each kind in the record
 _MOST_SHOWN = 3  # of each kind on one line
@@ -76,12 +77,8 @@ class UnreadableImages:
 
 def in_words(kinds: Iterable[BrokenKind]) -> str:
     """Return the counts with the first names: `2 truncated ('a.jpg', 'b.jpg'), 1 empty ('c.jpg')`."""
-    return ", ".join(f"{kind.count:,} {kind.kind} ({_named(kind)})" for kind in kinds)
-
-
-def _named(kind: BrokenKind) -> str:
-    names = [f"'{name}'" for name in kind.names[:_MOST_SHOWN]]
-    return some([*names, *[""] * (kind.count - len(names))], _MOST_SHOWN)
+    named = ((kind, some(map("'{}'".format, kind.names), _MOST_SHOWN, kind.count)) for kind in kinds)
+    return ", ".join(f"{kind.count:,} {kind.kind} ({names})" for kind, names in named)
 
 
 Mode = str  # "RGB" or "L"
@@ -134,6 +131,9 @@ def _broken(file: ListedImage, error: Exception) -> UnreadableImageError:
         is_named_so = is_picture(file.name)
         problem = f"is not an image ({', '.join(IMAGE_FORMATS)})" + ", despite its name" * is_named_so
         return UnreadableImageError(NOT_AN_IMAGE, f"'{file.name}' {problem}", look)
+    if isinstance(error, FileNotFoundError) and os.path.islink(file.name):
+        message = f"'{file.name}' is a link to '{os.readlink(file.name)}', which does not exist"
+        return UnreadableImageError(DANGLING, message, f"rm {shlex.quote(file.name)}")
     if isinstance(error, PermissionError):
         hint = f"ls -l {shlex.quote(file.name)}"
         return UnreadableImageError(UNREADABLE, f"no permission to read '{file.name}'", hint)

@@ -32,10 +32,12 @@ class DatasetReport:
         broken: those that cannot be decoded, by kind.
         identical: groups of images with the same pixels within one data set.
         leaks: groups with images in several data sets: the first, those in other data sets, those in its own.
+        near: groups of an image and those of later data sets that look like it.
         conflicts: groups whose images are in folders of different classes.
         sizes: width and height of the images with the fewest and the most pixels, once if they are the same.
         other_aspect: number of images whose aspect ratio is not within 10 % of the median.
-        modes: number of images for each of Pillow's modes, the most frequent first.
+        modes: number of images for each of Pillow's modes, the most frequent first. `mode_names`: the first three
+            images of each other mode.
     """
 
     folders: tuple[str, ...]
@@ -49,6 +51,8 @@ class DatasetReport:
     sizes: tuple[tuple[int, int], ...] = ()
     other_aspect: int = 0
     modes: Mapping[str, int] = field(default_factory=dict)
+    near: tuple[CopyGroup, ...] = ()
+    mode_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,10 +127,10 @@ def with_article(noun: str) -> str:
     return f"{'an' if noun[:1] in tuple(vowels) else 'a'} {noun}"
 
 
-def some(names: Iterable[str], most: int = 3) -> str:
-    """Return the first names and the number of the others: `a, b and 7 more`."""
+def some(names: Iterable[str], most: int = 3, n: int = 0) -> str:
+    """Return the first names and the number of the others: `a, b and 7 more`; `n`: of all, if not all are given."""
     every = list(names)
-    more = len(every) - most
+    more = max(n, len(every)) - most
     return ", ".join(every[:most]) + (f" and {more} more" if more > 0 else "")
 
 

@@ -54,14 +54,14 @@ def _unreadable(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: images with one kind of damage
     Source: Pillow in strict mode: the file must be complete
-    Hint: remove them from the folder, or download them again
+    Hint: remove them from the folder, or restore the files
     Why: every run stops at them, or continues with fewer images than you think
     """
     for kind in _data(evidence).report.broken:
         if kind.count > threshold:
-            named = some([*kind.names, *[""] * (kind.count - len(kind.names))], len(kind.names))
-            files = counted(kind.count, "file") + (" is" if kind.count == 1 else " are")
-            yield Sighting(kind.names[0], kind.count, f"{files} {kind.kind}: {named}")
+            named = some(kind.names, len(kind.names), kind.count)
+            several = f"{counted(kind.count, 'file')} are {kind.kind}: {named}"
+            yield Sighting(kind.names[0], kind.count, several if kind.count > 1 else f"is {kind.kind}")
 
 
 def _copies(groups: Iterable[CopyGroup], threshold: float, folders: Sequence[str] = ()) -> Iterator[Sighting]:
@@ -73,9 +73,9 @@ def _copies(groups: Iterable[CopyGroup], threshold: float, folders: Sequence[str
     return _told([one for one in found if (one.value or 0) > threshold])
 
 
-def _of(group: CopyGroup, value: float, where: str = "") -> Sighting:
+def _of(group: CopyGroup, value: float, where: str = "", looks: str = "the same pixels as") -> Sighting:
     """Return the sighting of a group of copies, at its first image."""
-    return Sighting(group.images[0], value, f"{where}the same pixels as {some(group.images[1:])}")
+    return Sighting(group.images[0], value, f"{where}{looks} {some(group.images[1:])}")
 
 
 def _not_held_against(evidence: Evidence, threshold: Any) -> str | None:
@@ -148,6 +148,19 @@ def _leaked(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Why: accuracy on training images does not measure accuracy on new images
     """
     return _copies(_data(evidence).report.leaks, threshold)
+
+
+@rule("MS813", "near-copies", WARNING, 0, needs=_NEEDS, excuse=_not_held_against)
+def _near_copies(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """Images look like those of another data set: resized, compressed, brighter or gray copies.
+
+    Measure: near copies of one image
+    Source: thumbnails of 16 x 16 pixels, wrong for 1 of 747,000 synthetic pairs
+    Hint: look at both; keep each image in one data set
+    Why: accuracy on images seen in training measures memorisation
+    """
+    counts = [(one, len(one.images) - 1) for one in _data(evidence).report.near]
+    return _told([_of(one, n, looks="looks like") for one, n in counts if n > threshold])
 
 
 @rule("MS812", "one-colour", WARNING, 0, needs=_NEEDS, excuse=_nothing_read)

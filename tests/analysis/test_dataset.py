@@ -1,16 +1,20 @@
 """What `check_images` says of data sets: exact copies of every kind, distinct images, what is broken or odd."""
 
+import io
 import json
 import shlex
 import shutil
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw, ImageEnhance
 from torchvision.datasets import ImageFolder
 
 import modelscope_cli as ms
+from modelscope_cli.analysis.dataset.look import look_at
+from modelscope_cli.analysis.dataset.near_copies import find_near_copies
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.inputs.files import ListedImage
 from modelscope_cli.report.check.table import check_sheet, review
 from modelscope_cli.report.ci import CI_FORMATS, render_junit
 
@@ -54,7 +58,7 @@ def test_distinct_images_have_no_finding(folder):
     assert record.passed
     assert record.images == N + 4
     judged = {rule.code: rule.reason for rule in record.rules if not rule.judged}
-    assert list(judged) == ["MS804", "MS811"]
+    assert list(judged) == ["MS804", "MS811", "MS813"]
     assert "--against" in judged["MS804"]
 
 
@@ -153,13 +157,17 @@ def test_what_is_broken(folder):
 def test_broken_links_are_broken_images_and_images_of_other_kinds_are_named(folder):
     (folder / "cat" / "link.png").symlink_to("nowhere.png")
     (folder / "cat" / "good.png").symlink_to("01.png")
-    for name in ("photo.HEIC", "notes.txt", "link.txt"):
+    for name in ("photo.HEIC", "raw.cr3", "notes.txt", "link.txt"):
         (folder / "dog" / name).write_bytes(b"")
     record = ms.check_images(folder, ignore="MS802")
     (found,) = record.findings
     assert (found.code, short([found.layer])) == ("MS801", ["link.png"])
+    assert "is linked to a missing file" in found.message
     (notice,) = record.run.warnings
-    assert notice.message == f"1 image of a kind that is not read: {folder}/dog/photo.HEIC"
+    assert (
+        notice.message
+        == f"2 images of a kind that is not read: {folder}/dog/photo.HEIC, {folder}/dog/raw.cr3"
+    )
     assert notice.message in review(record).outcome
     assert record.images == N + 2
     assert ms.check_images(f"{folder}/cat/*").images == N // 2 + 2
@@ -313,3 +321,83 @@ def test_copies_are_counted_and_not_their_groups(folder):
         shutil.copy(folder / "dog" / "00.png", folder / "dog" / f"{name}.png")
     facts = dict(check_sheet(ms.check_images(folder)).facts)
     assert facts["images"] == "0 broken, identical copies: 2"
+
+
+def painting(seed, size=(96, 80)):
+    """Return smooth random colours with edges, as photographs have."""
+    random = np.random.default_rng(seed)
+    coarse = Image.fromarray(random.integers(0, 256, (9, 10, 3), dtype=np.uint8))
+    image = coarse.resize(size, Image.Resampling.BICUBIC)
+    for _ in range(3):
+        x, y = random.integers(0, 60, 2).tolist()
+        image.paste(tuple(random.integers(0, 256, 3).tolist()), (x, y, x + 20, y + 20))
+    return image
+
+
+def compressed(image):
+    stream = io.BytesIO()
+    image.save(stream, "JPEG", quality=50)
+    return Image.open(stream)
+
+
+CHANGES = {
+    "half the size": lambda image: image.resize((48, 40)),
+    "JPEG": compressed,
+    "brighter": lambda image: ImageEnhance.Brightness(image).enhance(1.1),
+    "gray": lambda image: image.convert("L"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_copy_in_another_data_set_is_a_warning(change, tmp_path):
+    for n in range(8):
+        for name, seed in (("train", n), ("test", 100 + n)):
+            (tmp_path / name).mkdir(exist_ok=True)
+            painting(seed).save(tmp_path / name / f"{seed}.png")
+    assert ms.check_images(tmp_path).findings == ()
+    CHANGES[change](painting(3)).save(tmp_path / "test" / "changed.png")
+    painting(5).save(tmp_path / "test" / "exact.bmp")  # told as such, and only so
+    record = ms.check_images(tmp_path, ignore="MS804")
+    (found,) = record.findings
+    assert (found.code, found.severity, short([found.layer])) == ("MS813", "warning", ["3.png"])
+    assert found.message == f"looks like {tmp_path}/test/changed.png"
+
+
+def drawn(seed, kind):
+    """Return a picture of which most pixels are those of every other of its kind."""
+    random = np.random.default_rng(seed)
+    image = Image.new("RGB", (96, 96), "white")
+    draw = ImageDraw.Draw(image)
+    if kind == "shape":
+        x, y = random.integers(0, 80, 2).tolist()
+        draw.rectangle((x, y, x + 12, y + 12), fill="navy")
+    elif kind == "chart":
+        draw.line([(10, 5), (10, 85), (90, 85)], fill="black", width=2)
+        draw.line([(12 + 5 * n, y) for n, y in enumerate(random.integers(10, 80, 16).tolist())], fill="blue")
+    else:
+        start, end = random.integers(0, 256, (2, 3))
+        ramp = np.linspace(start, end, 96)
+        image = Image.fromarray(np.broadcast_to(ramp, (96, 96, 3)).astype(np.uint8))
+    return image
+
+
+@pytest.mark.parametrize("kind", ["shape", "chart", "gradient"])
+def test_pictures_that_share_their_background_are_not_near_copies(kind):
+    images = [ListedImage(f"{seed}", image=drawn(seed, kind)) for seed in range(60)]
+    facts = [look_at(image, is_compared=True) for image in images]
+    assert find_near_copies(facts, range(60), range(60)) == []
+
+
+def test_images_of_unusual_modes_are_named_and_a_wrapped_folder_is_not_a_class(folder, tmp_path):
+    inside = tmp_path / "test" / "test"  # as archives are packed
+    inside.mkdir(parents=True)
+    for n in range(4):
+        noise(50 + n).convert("CMYK").save(inside / f"{n}.tif")
+    record = ms.check_images(tmp_path)
+    assert record.findings == ()
+    facts = dict(check_sheet(record).facts)
+    named = ", ".join(f"{inside}/{n}.tif" for n in range(3))
+    assert facts["modes"] == f"RGB 12, CMYK 4 ({named} and 1 more); all are tested as RGB"
+    (tmp_path / "test" / "control").mkdir()
+    noise(60).save(tmp_path / "test" / "control" / "0.png")  # next to another folder it is one
+    assert codes(ms.check_images(tmp_path)) == ["MS811"]

@@ -328,7 +328,7 @@ def test_a_folder_without_a_model_is_judged_as_a_data_set(run, photos):
     assert (document["images"], document["dataset"]["against_images"]) == (18, 10)
     run(f"check {photos}/train --against {photos}/val --ignore MS801,MS804")
     out = run(f"check {photos}/val -f junit", expect=1).out
-    assert 'tests="6" failures="1"' in out
+    assert 'tests="7" failures="1"' in out
     assert "the model" not in out
     out = run(f"check {photos}/val -f github", expect=1).out
     assert out.startswith("::error title=MS801 unreadable-images::")

@@ -78,6 +78,8 @@ DATA_SETS = {
     'Path("val/cat/leak.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
     "MS805": 'Path("photos/dog/copy.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
     "MS811": 'Path("val/bird").mkdir(parents=True)\nnoise(50).save("val/bird/0.png")',
+    "MS813": 'Path("val/cat").mkdir(parents=True)\n'
+    'Image.open("photos/cat/0.png").resize((60, 60)).save("val/cat/small.png")',
     "MS812": 'Image.new("RGB", (96, 96)).save("photos/cat/black.png")',
 }
 
@@ -113,7 +115,7 @@ def page(rule: RuleInfo) -> str:
     severe = f" An error if {cell(rule.error_if)}." if rule.error_if else ""
     parts = [
         f"# {rule.code} {rule.name}",
-        f"{rule.level.capitalize()} of [`{command}`](../commands/{command}.md): {cell(rule.sentence)}.{severe}",
+        f"[`{command}`](../commands/{command}.md) {rule.level}: {cell(rule.sentence)}.{severe}",
         cell(_sentence(rule.why)),
         f"**Fix:** {_hint(rule.hint)}",
         f"**Threshold:** {cell(_threshold(rule))}: {cell(rule.measure)}.",
@@ -133,7 +135,7 @@ def _example(code: str) -> list[str]:
             title = "Example, under torchrun"
         return [f"## {title}", f"```diff\n{examples.change(EXAMPLES[code])}\n```"]
     if code in DATA_SETS:
-        against = " --against val" if code in ("MS804", "MS811") else ""
+        against = " --against val" if code in ("MS804", "MS811", "MS813") else ""
         return [
             "## Example",
             f"```py\n{DATA_SETS[code]}\n```",

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median_low
 
 from modelscope_cli.analysis.dataset.look import ImageFacts, look_at
+from modelscope_cli.analysis.dataset.near_copies import find_near_copies
 from modelscope_cli.analysis.health.check import known_findings, write_baseline
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.files import FileList, ListedImage, find_images, is_picture
@@ -55,7 +56,7 @@ def examine_images(
     listed = _list(sets, progress, notices)
     facts: list[ImageFacts] = []
     broken = UnreadableImages()
-    looks = progress.track(_looks(listed.files), "images", len(listed.files))
+    looks = progress.track(_looks(listed), "images", len(listed.files))
     with deferred() as is_interrupted:
         for number, look in enumerate(looks):
             facts.append(look)
@@ -77,6 +78,8 @@ def examine_images(
     if not is_whole:
         classes = classes[:1]  # a class may be among the images that were not read
     group = partial(_group, listed)
+    modes = Counter(facts[n].mode for n in good).most_common()
+    of_mode = {mode: (listed.files[n].name for n in good if facts[n].mode == mode) for mode, _ in modes[1:]}
     sizes = sorted((facts[n].size for n in good), key=math.prod)
     aspects = [width / height for width, height in sizes]
     usual = median_low(aspects or [1.0])
@@ -88,10 +91,12 @@ def examine_images(
         broken=broken.kinds(),
         identical=tuple(group(side) for one in by_set for side in one if len(side) > 1),
         leaks=tuple(map(group, leaks)),
+        near=tuple(map(group, find_near_copies(facts, good, listed.sets))),
         conflicts=tuple(copy for copy in map(group, copies) if len(copy.labels) > 1),
         sizes=tuple(dict.fromkeys(sizes[:1] + sizes[-1:])),
         other_aspect=sum(max(one / usual, usual / one) > _OTHER_ASPECT for one in aspects),
-        modes=dict(Counter(facts[n].mode for n in good).most_common()),
+        modes=dict(modes),
+        mode_names={mode: tuple(islice(names, 3)) for mode, names in of_mode.items()},
     )
     evidence = DatasetEvidence(
         report=report,
@@ -140,7 +145,9 @@ def _list(sets: Sequence[Sequence[str]], progress: Progress, notices: list[Notic
         numbers += [number] * len(listing.files)
         root = Path(word) if os.path.isdir(word) else None
         parents = (Path(file.name).parent for file in listing.files)
-        labels += [parent.name if root not in (None, parent) else None for parent in parents]
+        names = [parent.name if root not in (None, parent) else None for parent in parents]
+        is_wrapped = len({*names}) == 1 and str(names[0]).lower() in chain(*_SETS)  # test/test
+        labels += [None] * len(names) if is_wrapped else names
     return _Listed(FileList(files), numbers, labels)
 
 
@@ -154,12 +161,12 @@ def empty_folders(words: Sequence[str]) -> list[str]:
     ]
 
 
-def _looks(files: FileList) -> Iterator[ImageFacts]:
+def _looks(listed: _Listed) -> Iterator[ImageFacts]:
     """Yield the facts of the images in order, computed by several threads."""
-    each = iter(files)
+    each, look = iter(listed.files), partial(look_at, is_compared=any(listed.sets))
     with strict_pillow(), ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
         while window := list(islice(each, _WINDOW)):
-            yield from pool.map(look_at, window)
+            yield from pool.map(look, window)
 
 
 def find_copies(facts: Sequence[ImageFacts]) -> list[list[int]]:

@@ -163,8 +163,13 @@ def _dataset_facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
         other = f"; {report.other_aspect:,} with another aspect ratio" * bool(report.other_aspect)
         yield "sizes", f"{ends} pixels{other}"
     if {*report.modes} - {"RGB"}:
-        yield "modes", f"{', '.join(f'{mode} {n:,}' for mode, n in report.modes.items())} (tested as RGB)"
-    yield "not tested", "near copies: images that were resized, compressed again or mirrored"
+        named = {mode: f" ({some(x, 3, report.modes[mode])})" for mode, x in report.mode_names.items()}
+        modes = ", ".join(f"{mode} {n:,}{named.get(mode, '')}" for mode, n in report.modes.items())
+        yield "modes", f"{modes}; all are tested as RGB"
+    untested = "resized or compressed copies (--against compares with another data set)"
+    if report.against:
+        untested = "mirrored, turned or cropped copies, smaller ones of text or stars, plain images"
+    yield "not tested", f"{untested}; damage that can still be decoded"
 
 
 def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
