@@ -71,11 +71,11 @@ def refuse_endless(path: str | os.PathLike[str], what: str = "") -> None:
 def in_repository(path: str | os.PathLike[str] | None) -> str | None:
     """Return an existing file relative to the root of the repository around the current folder, without one to the
     current folder; None for a file outside of it, of an installed package, or that is not there."""
-    if path is None or not os.path.isfile(path):
+    if path is None or not (os.path.isfile(path) or os.path.islink(path)):  # a broken link is kept as such
         return None
     here = Path.cwd()
     root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here).resolve()
-    file = Path(path).resolve()
+    file = Path(path).resolve() if os.path.exists(path) else Path(path).parent.resolve() / Path(path).name
     is_outside = not file.is_relative_to(root) or {"site-packages", "dist-packages"} & set(file.parts)
     return None if is_outside else file.relative_to(root).as_posix()
 

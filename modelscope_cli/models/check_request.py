@@ -17,6 +17,7 @@ from modelscope_cli.models.request import (
     parse_model_args,
 )
 from modelscope_cli.paths import look_for
+from modelscope_cli.records.run import invocation
 
 
 def check_request(request: ModelRequest) -> ModelRequest:
@@ -92,6 +93,10 @@ def _unknown_model(model: str) -> UsageError:
     if path.suffix[1:].isalpha() or path.parent != Path():
         return UsageError(f"'{model}' is neither a model nor a file or folder", look_for(path))
     suggestion = nearest(model, model_names())
+    beside = look_for(path)
+    if invocation().argv[:1] == ("report",) and (not suggestion or beside.startswith("did you mean")):
+        message = f"'{model}' is neither a model nor a folder with a saved result"
+        return UsageError(message, f"{beside} or modelscope summary --list")
     family = re.match("did you mean ([a-z]+)", suggestion)
     hint = "modelscope summary --list" + (f" {family[1]}" if family else "")
     return UsageError(f"unknown model '{model}'{': ' + suggestion if suggestion else ''}", hint)

@@ -55,8 +55,9 @@ class Review:
 
 def failed(command_line: tuple[str, ...], error: ModelscopeError) -> Review:
     """Return the review of a command that ended before it could judge."""
-    subject = shlex.join(("modelscope", *command_line))
-    return Review(command_line[0], subject, (), (), "not judged", failure=failure_of(error))
+    subject, failure = shlex.join(("modelscope", *command_line)), failure_of(error)
+    files = {x: failure for x in command_line if f"'{x}'" in error.message and in_repository(x)}
+    return Review(command_line[0], subject, (), (), "not judged", not_read=files, failure=failure)
 
 
 def failure_of(error: ModelscopeError) -> str:
@@ -201,6 +202,7 @@ def _gitlab(review: Review) -> str:
         if not problem.is_known
     ]
     if review.failure:
+        path = next(filter(None, map(in_repository, review.not_read)), review.subject)
         identity = hashlib.sha256(f"{review.command}\0{review.subject}".encode()).hexdigest()
         entries.append(
             {
@@ -208,7 +210,7 @@ def _gitlab(review: Review) -> str:
                 "check_name": f"modelscope {review.command}",
                 "fingerprint": identity,
                 "severity": "blocker",
-                "location": {"path": review.subject, "lines": {"begin": 1}},
+                "location": {"path": path, "lines": {"begin": 1}},
             }
         )
     return render_json(entries)

@@ -111,6 +111,7 @@ def _input(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             yield Sighting(None, batch.rms, f"every value of {which} is {batch.min:g}")
         elif min(batch.rms, evidence.first_rms or 0.0) > threshold:
             figures = f"mean {batch.mean:.3g}, standard deviation {batch.std:.3g}"
-            yield Sighting(None, batch.rms, f"{which} has {figures}, from {batch.min:.3g} to {batch.max:.3g}")
+            words = f"{which} is not normalised: {figures}, from {batch.min:.3g} to {batch.max:.3g}"
+            yield Sighting(None, batch.rms, f"{words}; usual are mean 0 and standard deviation 1")
     if (n := evidence.flat_images) and evidence.is_real and evidence.inputs[0].min != evidence.inputs[0].max:
         yield Sighting(None, n, f"{counted(n, 'image')} of a single colour")

@@ -306,6 +306,11 @@ def test_the_error_that_ends_a_command_is_in_the_formats_for_ci(run, place, form
     (place / "broken.pt").write_bytes(b"\x80\x02cos\n")
     (one,) = FAILURES[format](run(line, expect=None, how=f"--format {format}").out)
     assert said in one
+    if "broken.pt" in line and format == "gitlab":
+        assert (
+            json.loads(run(line, expect=None, how="--format gitlab").out)[-1]["location"]["path"]
+            == "broken.pt"
+        )
     file = place / "of.ci"
     outcome = run(line, expect=code, how=f"--format {format} --output {file}")
     (written,) = FAILURES[format](file.read_text())

@@ -122,7 +122,7 @@ def test_a_module_gets_a_page_from_python():
     ("line", "message"),
     [
         ("report", "missing argument 'MODEL'"),
-        ("report sick", "unknown model 'sick'"),
+        ("report sick", "'sick' is neither a model nor a folder"),
         ("report missing.json", "there is no 'missing.json'"),
         ("report runs/old star.png", "is a saved result: its images are in it"),
         (f"report {TINY} missing.png", "'missing.png' does not exist"),
@@ -301,3 +301,13 @@ def test_ablate_writes_nothing_with_no_save(capsys):
     assert typed(f"ablate {HEALTHY} {STAR} -l head --no-save") == 0
     assert not Path("runs").exists()
     assert typed(f"ablate {HEALTHY} {STAR} -l head --no-save --out a") == 2
+
+
+def test_a_folder_that_is_not_there_is_not_only_an_unknown_model(here, capsys):
+    Path("my_result").mkdir()
+    assert typed("report my_result2") == 2
+    told = capsys.readouterr().err
+    assert "'my_result2' is neither a model nor a folder with a saved result" in told
+    assert "hint: modelscope report my_result   # or modelscope summary --list" in told
+    assert typed("report resnt18") == 2
+    assert "did you mean resnet18" in capsys.readouterr().err
