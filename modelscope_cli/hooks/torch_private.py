@@ -1,9 +1,7 @@
 """Wrappers of private torch functions."""
 
 import contextlib
-import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
@@ -162,14 +160,10 @@ def remove_mode(mode: TorchFunctionMode) -> int:
 
 
 def operators_shown_to(
-    see: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None], *, are_named: bool = False
+    see: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None],
 ) -> AbstractContextManager[Any]:
     """Call `see(operator, args, kwargs, result)` for every operator that runs in this thread while open, below
-    autograd, where only basic operators remain, except those run by `see`.
-
-    Args:
-        are_named: the profiler is given their names.
-    """
+    autograd, where only basic operators remain, except those run by `see`."""
 
     class _Mode(TorchDispatchMode):
         def __torch_dispatch__(
@@ -180,40 +174,11 @@ def operators_shown_to(
                     result = operator.decompose(*args, **(kwargs or {}))
                 if result is not NotImplemented:
                     return result
-            with torch.profiler.record_function(str(operator)) if are_named else nullcontext():
-                result = operator(*args, **(kwargs or {}))
+            result = operator(*args, **(kwargs or {}))
             see(operator, args, kwargs or {}, result)
             return result
 
     return _Mode()  # type: ignore[no-untyped-call]
-
-
-@contextlib.contextmanager
-def scratch_measured() -> Iterator[dict[tuple[str, int], int]]:
-    """Yield a dict that has, once closed, the bytes that each named operator of `operators_shown_to` took on the
-    CPU for a moment, by its name and how often that had run before; empty if torch lacks support."""
-    found: dict[tuple[str, int], int] = {}
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else it writes to stderr
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-    ) as profile:
-        yield found
-    with contextlib.suppress(AttributeError):
-        events = profile.profiler.kineto_results.events()
-        total = most = end = 0
-        key: tuple[str, int] | None = None
-        runs: Counter[str] = Counter()
-        for event in sorted(events, key=lambda event: event.start_ns()):
-            if key is not None and event.start_ns() > end:
-                if most > total:
-                    found[key] = most - total
-                key = None
-            if event.name() == "[memory]":
-                total += event.nbytes()
-                most = max(most, total)
-            elif event.name().startswith("aten."):
-                key, end, most = (event.name(), runs[event.name()]), event.end_ns(), total
-                runs[event.name()] += 1
 
 
 def arguments_of(operator: Any, args: Args, kwargs: Kwargs) -> dict[str, Any]:

@@ -132,7 +132,6 @@ class BatchFit:
         smallest: the smallest batch that the model takes.
         is_computed: whether steps of both sizes were run; otherwise they are extrapolated from two smaller
             ones.
-        is_whole: whether the bytes include the temporary memory of operators, measured on this CPU.
     """
 
     limit_bytes: int
@@ -141,7 +140,6 @@ class BatchFit:
     next_bytes: int | None
     smallest: int
     is_computed: bool
-    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

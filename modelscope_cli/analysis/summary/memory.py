@@ -89,8 +89,6 @@ class _Block:
 class Step:
     """What one step kept."""
 
-    # Names of all operators in their order, each with the bytes that exist after it
-    operators: Sequence[tuple[str, int]]
     saved: Mapping[Key, int]  # bytes kept by autograd because of a call and the calls inside it, by call
     at_peak: Mapping[Key, int]  # bytes made by a call, or kept because of it, that exist at the peak, by call
     kinds: Mapping[str, int]  # bytes at the peak by kind of tensor
@@ -114,7 +112,6 @@ class _StepObserver(Observer):
         # The number of the node whose derivative is computed, if not by torch's engine
         self.node: int | None = None
         self.blocks: list[_Block] = []
-        self.operators: list[tuple[str, int]] = []
         self.saved: dict[Key, int] = defaultdict(int)
         self.saved_bytes = 0
         self._level = MemoryLevel("forward", None, 0)  # of the last operator
@@ -143,7 +140,6 @@ class _StepObserver(Observer):
         owner = self._owner()
         for storage in storages_in(result):
             self.follow(storage, "temporary", owner)
-        self.operators.append((str(operator), self._total))
         layer = label(*owner[-1]) if owner else None
         if layer is None and self.phase == self._level.phase:
             layer = self._level.layer  # operators between layers belong to the one before
@@ -208,13 +204,12 @@ class _StepObserver(Observer):
                     at_peak[key] += block.n_bytes
             sizes[block.kind] += block.n_bytes
         return Step(
-            operators=self.operators,
             saved=self.saved,
             at_peak=at_peak,
             kinds=kinds,
             sizes=sizes,
             saved_bytes=self.saved_bytes,
-            peak=self._peak if self.operators else MemoryLevel(self.phase, None, self._total),
+            peak=self._peak if self._moment else MemoryLevel(self.phase, None, self._total),
             is_fake=is_fake,
             device=device,
             kernels=kernels,
@@ -227,7 +222,7 @@ def run_step(
     """Run one training step on copies of all tensors, the second of a training, and restore the model.
 
     Args:
-        way: one of `WAYS`; or `zeros`, on the CPU with values that are all zero.
+        way: one of `WAYS`.
         batch: the number of images; None for that of `args`. Values of other images are copies.
     """
     observer = _StepObserver()
@@ -255,7 +250,7 @@ def run_step(
             for optimizer in optimizers:
                 observer.name(_tensors_of(optimizer, is_state=True), "optimizer state")
                 observer.name(_tensors_of(optimizer, is_state=False), "stand-ins")
-            with operators_shown_to(observer.see, are_named=way == "zeros"):
+            with operators_shown_to(observer.see):
                 # Not detached, the node that made a tensor would keep itself alive: only torch's engine clears it
                 pack = observer.pack if kernels is None else lambda tensor: observer.pack(tensor).detach()
                 hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
@@ -317,7 +312,7 @@ WAYS = ("fake", "real")
 @contextmanager
 def _mode_of(way: str, options: StepOptions) -> Iterator[Mapping[str, int] | None]:
     """Run a step in one way while open; yields how often each kernel of attention is assumed, None if none is."""
-    if way in ("real", "zeros"):
+    if way == "real":
         yield None
         return
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -349,13 +344,9 @@ class _Without(TorchFunctionMode):
 
 def _maker(way: str, device: str) -> Callable[[str, Tensor], Tensor]:
     """Return the function for `map_tensors` that makes the tensors of a step like those that are there."""
-
-    def without_values(_: str, tensor: Tensor) -> Tensor:
-        return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
-
     if way == "real":
         return lambda _, tensor: tensor.detach().clone()
-    return without_values if way == "fake" else lambda _, tensor: without_values(_, tensor).zero_()
+    return lambda _, t: torch.empty_strided(t.size(), t.stride(), dtype=t.dtype, device=device)
 
 
 def _swap_tensors(model: nn.Module, make: Callable[[str, Tensor], Tensor]) -> None:

@@ -161,7 +161,7 @@ def summary(
             training = _as_on(steps.memory(), loaded.device)
             structure = replace(structure, layers=steps.rows(structure.layers))
             if limit is not None:
-                found = steps.fit(limit, structure.totals.macs)
+                found = steps.fit(limit)
                 savings = steps.savings(training.batch) if training.batch > found.batch else ()
                 training = replace(training, fit=found, savings=savings)
     rows = _keep(loaded.module, structure.layers, as_tuple(layer), as_tuple(exclude), depth)

@@ -1,6 +1,5 @@
 """The memory of training steps of any batch: the largest that fits, and what would need less."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -9,7 +8,6 @@ from torch import nn
 from modelscope_cli.analysis.summary.memory import WAYS, Step, StepOptions, run_step
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.session import ForwardError
-from modelscope_cli.hooks.torch_private import scratch_measured
 from modelscope_cli.inputs.batch import count_images
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import counted
@@ -17,7 +15,6 @@ from modelscope_cli.records.run import Arguments
 from modelscope_cli.records.summary import BatchFit, LayerShape, MemorySaving, TrainingMemory
 
 _MOST_RUNS = 24  # to find the largest batch
-_MOST_MEMORY, _MOST_MACS = 3 * 2**30, 2e11  # of the larger step in which scratch memory is measured
 
 
 class TrainingSteps:
@@ -44,9 +41,6 @@ class TrainingSteps:
         self._ways: Sequence[str] = WAYS
         self.batch = count_images(args)
         self._steps: dict[int, Step] = {}
-        # Bytes by operator, of a few images and of twice as many
-        self._scratch: list[dict[tuple[str, int], int]] = []
-        self._few = 1
 
     def of(self, batch: int) -> Step:
         if batch not in self._steps:
@@ -107,29 +101,20 @@ class TrainingSteps:
 
         return tuple(filled(row) if row.executed else row for row in rows)
 
-    def fit(self, limit: int, macs: int) -> BatchFit:
-        """Return the largest batch whose step fits into this many bytes; `macs` are those of the given batch.
+    def fit(self, limit: int) -> BatchFit:
+        """Return the largest batch whose step fits into this many bytes.
 
-        What operators take for a moment is measured in two small steps on the CPU where these are quick. Memory is
-        close to linear in the batch, so each next size is where a line through those run so far meets the limit.
-        Without a step that runs without values, the answer is that line itself.
+        Memory is close to linear in the batch, so each next size is where a line through those run so far meets the
+        limit. Without a step that runs without values, the answer is that line itself.
         """
         smallest, peak = self.smallest()
-        # As large as is quick, since kernels choose other algorithms for a few images than for many.
-        is_measured = "fake" in self._ways and self._options.device == "cpu"
-        for few in (16 * smallest, 8 * smallest, 4 * smallest, 2 * smallest) if is_measured else ():
-            is_quick = 2 * few * macs < _MOST_MACS * self.batch
-            if is_quick and self.of(2 * few).peak.bytes < _MOST_MEMORY:
-                self._measure_scratch(few)
-                peak = self.peak(smallest)
-                break
         if peak > limit:
-            return BatchFit(limit, 0, peak, None, smallest, is_computed=True, is_whole=bool(self._scratch))
+            return BatchFit(limit, 0, peak, None, smallest, is_computed=True)
         fits, too_large = {smallest: peak}, dict[int, int]()
         trial = smallest + 1
         for _ in range(_MOST_RUNS):
             if "fake" in self._ways or len(fits) + len(too_large) < 2:
-                peak = self.peak(trial)
+                peak = self.of(trial).peak.bytes
             else:
                 known = {**fits, **too_large}
                 (first, low), (second, high) = sorted(known.items())[:2]
@@ -138,39 +123,11 @@ class TrainingSteps:
             best, worst = max(fits), min(too_large, default=None)
             if worst is not None and worst - best == 1:
                 is_computed = "fake" in self._ways or {best, worst} <= {smallest, smallest + 1}
-                is_whole = bool(self._scratch)
-                return BatchFit(limit, best, fits[best], too_large[worst], smallest, is_computed, is_whole)
+                return BatchFit(limit, best, fits[best], too_large[worst], smallest, is_computed)
             trial = _next_batch(limit, fits, too_large)
         raise CannotRunError(
             f"no largest batch found: {trial} images still fit into {limit:,} bytes", "a smaller --fit"
         )
-
-    def peak(self, batch: int) -> int:
-        """Return the peak of the step with this many images, in bytes, temporary memory of operators included."""
-        most = 0
-        runs: Counter[str] = Counter()
-        for name, n_bytes in self.of(batch).operators:
-            few, many = (scratch.get((name, runs[name]), 0) for scratch in self._scratch or ({}, {}))
-            n_more = batch / self._few - 1 if self._scratch else 0.0
-            growth = many - few if n_more < 0 else max(many - few, 0)
-            most = max(most, n_bytes + max(0, round(few + n_more * growth)))
-            runs[name] += 1
-        return most
-
-    def _measure_scratch(self, few: int) -> None:
-        """Measure what operators take for a moment in the steps of a few images and of twice as many."""
-        scratch = []
-        for batch in (few, 2 * few):
-            try:
-                with scratch_measured() as found:
-                    step = run_step(self._model, self._args, self._options, way="zeros", batch=batch)
-            except Exception:  # of code that does not go on with zeros
-                return
-            runs, others = (Counter(name for name, _ in one.operators) for one in (step, self.of(batch)))
-            if any(runs[name] != others[name] for name, _ in found):
-                return
-            scratch.append(found)
-        self._scratch, self._few = scratch, few
 
     def smallest(self) -> tuple[int, int]:
         """Return the smallest batch that the model takes, and its peak; batch norm may need two values."""

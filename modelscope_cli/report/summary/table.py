@@ -240,7 +240,7 @@ def fit_words(training: TrainingMemory) -> str:
     assert fit is not None
 
     whose = "CPU" if training.device == "cpu" else training.device
-    kernels = f", {'with' if fit.is_whole else 'without'} the temporary memory of {whose} kernels"
+    kernels = f", without the temporary memory of {whose} kernels"
     typed = f" ({fit.limit_bytes / 1e9:g} GB)" * (fit.limit_bytes % 10**6 == 0)
     fits = "fits" if training.batch <= fit.batch else "does not fit"
     given = f"batch {training.batch:,} {fits} into {numbers.memory(fit.limit_bytes)}{typed}"
