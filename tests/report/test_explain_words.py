@@ -78,7 +78,7 @@ def test_the_heading_says_what_passed_means_and_whether_maps_agree(explained):
     row = replace(record.rows[0], agreement=0.1)
     for agreement, said in (
         (0.2, "the maps agree little: mean rank correlation +0.15, below 0.3"),
-        (0.5, "that disagree with the others: hir"),
+        (0.5, "1 of 2 maps agrees little with the others (mean rank correlation below 0.3): hirescam +0.10"),
     ):
         both = replace(record, rows=(row, replace(row, method="gradcam", agreement=agreement)))
         assert said in dict(explain_sheet(both).facts)["agreement"]

@@ -123,11 +123,12 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
         whose = "all maps" if len(answers) == 1 < len(record.rows) else ", ".join(methods)
         facts += [(label, f"{whose}: {why}")] * bool(words)
     facts += [("where", MEANINGS["where"])] * any(row.where for row in record.rows)
-    compared = [row for row in record.rows if row.agreement is not None]
-    apart = [row.method for row in compared if (row.agreement or 0.0) < LEAST_AGREEMENT]
-    which = f"maps that disagree with the others: {', '.join(apart)}"
+    compared = [(row.method, row.agreement) for row in record.rows if row.agreement is not None]
+    apart = [f"{method} {value:+.2f}" for method, value in compared if value < LEAST_AGREEMENT]
+    which = f"{len(apart)} of {len(compared)} maps agree{'s' * (len(apart) == 1)} little with the others"
+    which += f" (mean rank correlation below {LEAST_AGREEMENT}): {', '.join(apart)}"
     if apart and len(apart) == len(compared):
-        mean = fmean(row.agreement or 0.0 for row in compared)
+        mean = fmean(value for _, value in compared)
         which = f"the maps agree little: mean rank correlation {mean:+.2f}, below {LEAST_AGREEMENT}"
     facts += [("agreement", which)] if apart else []
     facts += [("failed", "; ".join(record.failures))] if record.failures else []
