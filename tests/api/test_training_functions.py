@@ -13,8 +13,10 @@ import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.importspec import import_object
 from modelscope_cli.records.progress import SILENT
-from modelscope_cli.records.train import Suggestion
+from modelscope_cli.records.train import Measurement, Suggestion
+from modelscope_cli.records.watch import FAULT, SOUND, UNKNOWN, TrainingFinding
 from modelscope_cli.report.lrfind.table import answer
+from modelscope_cli.report.registry import view_of
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -27,6 +29,12 @@ SMALL = {"size": 32, "pictures": 40, "batch": 8, "steps": 3}
 def tiny():
     torch.manual_seed(0)
     return import_object(TINY, "--model")()
+
+
+@pytest.fixture(scope="module")
+def trained():
+    torch.manual_seed(0)
+    return ms.train(import_object(TINY, "--model")(), **SMALL)
 
 
 @pytest.fixture
@@ -173,3 +181,43 @@ def test_a_batch_of_more_images_than_there_are_is_told(tiny, batch, is_told):
     n = record.data.training_pictures
     assert (f"batch: all {n} training images, fewer than {batch}" in told) == is_told
     assert record.training.settings["batch"] == min(batch, n)
+
+
+FINDING = TrainingFinding(
+    code="MS742",
+    rule="memorised",
+    severity="error",
+    layer=None,
+    since_step=None,
+    value=None,
+    threshold=0,
+    message="it memorises",
+    hint="more data",
+)
+RISING = [2.3, 1.5, 1.2, 1.4, 1.6, 1.7, 1.9]
+
+
+@pytest.mark.parametrize(("held", "end", "is_told"), [
+    (RISING, 0.1, True),
+    ([2.4, *RISING[1:]], 0.9, True),
+    (RISING, 1.0, False),  # the loss in training is not far below
+    ([2.3, 1.5, 1.4, 1.3, 1.2, 1.4, 1.6], 0.1, False),  # not for long
+    ([2.3, 1.5, 1.2, 1.6, 1.3, 1.6, 1.25], 0.1, False),  # up and down
+    ([0.3, 0.02, 0.01, 0.02, 0.02, 0.03, 0.03], 1e-4, False),  # both are almost zero
+    ([2.3, 2.0, 1.5, 1.2, 1.1, 1.0, 0.9], 0.1, False),
+])  # fmt: skip
+@pytest.mark.parametrize("verdict", [SOUND, UNKNOWN, FAULT])
+def test_a_training_that_overfits_is_said_to_and_since_when(trained, verdict, held, end, is_told):
+    measured = tuple(Measurement(10 * n, loss, 0.5) for n, loss in enumerate(held, 1))
+    losses = (*([2.3] * 35), *([end] * 35))
+    loss = (replace(trained.training.loss[0], value=losses),)
+    findings = (FINDING,) * (verdict == FAULT)
+    course = {"steps": 70, "held_out": measured, "loss": loss}
+    training = replace(trained.training, **course, findings=findings, verdict=verdict, reason="why")
+    record = replace(trained, training=training)
+    said, facts = view_of(record).answer(record), dict(view_of(record).sheet(record).facts)
+    told = "since step 30: the validation loss was lowest then, 1.2000, and is 1.9000 now, "
+    line = facts.get("overfitting" if verdict == FAULT else "verdict", "")
+    assert [told in text for text in (said, line)] == [is_told] * 2
+    if is_told and verdict == SOUND:
+        assert said == f"Overfitting {told}{end:.4f} in training; why"

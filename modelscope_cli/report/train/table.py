@@ -1,8 +1,10 @@
 """The columns of `train`: its layers at the first and at the last step."""
 
+from statistics import fmean
+
 from modelscope_cli.records.naming import counted, is_rectifier, label_of
 from modelscope_cli.records.train import Training, TrainRecord
-from modelscope_cli.records.watch import WatchedLayer
+from modelscope_cli.records.watch import SOUND, WatchedLayer
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, figure, percentage
 from modelscope_cli.report.training_facts import story, training_answer
@@ -38,6 +40,12 @@ def train_sheet(record: TrainRecord) -> Sheet:
     training = record.training
     stops = [("stopped", f"step {event.step}: {event.message}") for event in training.events]
     verdict = story(training.findings, training.verdict, training.reason)
+    overfits = overfitting(training)
+    if overfits and training.findings:
+        verdict.append(("overfitting", overfits))
+    elif overfits:
+        sentence = answer(record)
+        verdict = [("verdict", sentence[0].lower() + sentence[1:])]
     return Sheet(
         title=_title(record),
         columns=LAYER_COLUMNS,
@@ -61,7 +69,33 @@ def _title(record: TrainRecord) -> str:
 def answer(record: TrainRecord) -> str:
     """Return the verdict on the training."""
     training = record.training
-    return training_answer(training.findings, training.verdict, training.reason)
+    sentence = training_answer(training.findings, training.verdict, training.reason)
+    if not (overfits := overfitting(training)):
+        return sentence
+    if training.findings:
+        return f"{sentence}; overfitting {overfits}"
+    rest = training.reason if training.verdict == SOUND else sentence[0].lower() + sentence[1:]
+    return f"Overfitting {overfits}" + f"; {rest}" * bool(rest)
+
+
+_RISE, _LEAST_RISE = 1.1, 0.05  # of the loss in validation: times its lowest, and more than it
+_BELOW = 0.5  # times the loss in validation, that in training
+
+
+def overfitting(training: Training) -> str:
+    """Say since which step the loss rises in validation and falls in training; empty if not for a third of them."""
+    held = [(one.loss, one.step) for one in training.held_out if one.loss is not None]
+    (lowest, step), end = min(held, default=(0.0, 0)), training.steps
+    late = [loss for loss, at in held if 3 * at > 2 * end]
+    losses = [loss for loss in training.losses if loss is not None]
+    is_long = 3 * step <= 2 * end and len(late) > 1 and min(late) > max(_RISE * lowest, lowest + _LEAST_RISE)
+    if not is_long or not losses:
+        return ""
+    trained = fmean(losses[-max(len(losses) // 10, 1) :])
+    if trained > _BELOW * late[-1]:
+        return ""
+    now = f"and is {numbers.loss(late[-1])} now, {numbers.loss(trained)} in training"
+    return f"since step {step}: the validation loss was lowest then, {numbers.loss(lowest)}, {now}"
 
 
 def course_facts(training: Training) -> list[tuple[str, str]]:
