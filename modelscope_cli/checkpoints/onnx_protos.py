@@ -170,6 +170,16 @@ def _attribute(path: Path, attribute: onnx.AttributeProto) -> Any:
     return _entry(path, value) if isinstance(value, onnx.TensorProto) else value
 
 
+def default_attributes(node: OnnxNode, opset: int) -> dict[str, Any]:
+    """Return the attributes that an operator of onnx has where the file leaves them out."""
+    try:
+        known = onnx.defs.get_schema(node.op_type, opset, node.domain).attributes
+    except onnx.defs.SchemaError:  # of another domain
+        return {}
+    usual = {name: one.default_value for name, one in known.items() if one.default_value.name}
+    return {name: _attribute(Path(), one) for name, one in usual.items()}
+
+
 def _graphs_in(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     return [
         graph for one in node.attribute for graph in (*([one.g] if one.HasField("g") else []), *one.graphs)

@@ -11,6 +11,7 @@ from modelscope_cli.records.run import ModelInfo, Record, Shape, Share
 
 BY_WEIGHTS = "weights, shape and value, in execution order, as most names differ"
 """How the layers of two models with other names are matched."""
+BY_VALUE = "shape and value, in execution order"
 FOLDING = (
     1e-5  # relative to the largest value, or of the relative L2: what a layer or folding rounds in float32
 )
@@ -279,7 +280,7 @@ class DiffRecord(Record):
     @property
     def outcome(self) -> str:
         """`different`, `the same`, or `not tested`: an output, or every row."""
-        is_other = any(one.kind == "operator" for one in self.causes)
+        is_other = self.layers is None and any(one.kind == "operator" for one in self.causes)
         if is_other or self.totals.same + self.totals.not_tested + self.totals.folded < len(self.rows):
             return "different"
         untested = [row for row in self.rows if row.status == "not tested"]

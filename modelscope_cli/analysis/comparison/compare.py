@@ -41,6 +41,7 @@ from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.loaded import LoadedModel
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import (
+    BY_VALUE,
     FOLDING,
     Cause,
     DiffRecord,
@@ -207,7 +208,6 @@ class ModelComparison:
         self, python_inputs: PythonInputs, modes: tuple[str, str], layer: Patterns, exclude: Patterns
     ) -> DiffRecord:
         """Run both sides on the same input and compare the outputs of their layers."""
-        modes = ("train" if modes[0] == "train" else "eval", "train" if modes[1] == "train" else "eval")
         loaded = load_both(*self.sources, self.progress)
         program = program_of(loaded[1].module)
         if program is not None and modes[1] == "train":
@@ -253,10 +253,11 @@ class ModelComparison:
         )
         if is_whole_only and diff.rows[0].status == "reshaped":
             _refuse_outputs(diff.rows[0], loaded[1], python_inputs.request.files)
-        is_judged = program is not None and self.tolerance is None
+        is_a_whole = program_of(loaded[0].module) is not None  # whose layers cannot run one by one
+        is_judged = program is not None and self.tolerance is None and not is_a_whole
         diff, values = _with_rounding(diff, side_a, side_b, first, tolerance) if is_judged else (diff, {})
         causes: tuple[Cause, ...] = ()  # differences from a requested mode or quantisation need none
-        is_meant = program is None and (is_whole_only or a.mode != b.mode or are_quantised)
+        is_meant = is_a_whole or (program is None and (is_whole_only or a.mode != b.mode or are_quantised))
         if program is None and loaded[0].dtype != loaded[1].dtype and not is_meant:
             causes = tuple(precision_causes(side_a, side_b, diff.rows, first, tolerance))
         elif not is_meant:
@@ -273,7 +274,7 @@ class ModelComparison:
             causes = (*predictions.other_order(), *causes)
         rule = program.rule if program else LayersInOrder.rule if is_renamed else None
         if program and diff.matching and (n := diff.matching.by_value):
-            rule = f"shape and value, in execution order: B has no module names ({n} layers)"
+            rule = BY_VALUE if is_a_whole else f"{BY_VALUE}: B has no module names ({n} layers)"
         return DiffRecord(
             run=self._header(a, inputs.info, warnings),
             b=b,
@@ -337,7 +338,8 @@ def _refuse_outputs(row: LayerDifference, b: LoadedModel, files: Sequence[str]) 
 
 def _with_own(diff: Activations, a: Side, b: Side, batch: Batch) -> tuple[LayerDifference, ...]:
     """Return the rows with what each layer adds itself: A goes on with B's value after every layer."""
-    if all((row.rel_l2 or 1.0) <= FOLDING for row in diff.rows if row.differing):
+    is_a_whole = program_of(a.loaded.module) is not None
+    if is_a_whole or all((row.rel_l2 or 1.0) <= FOLDING for row in diff.rows if row.differing):
         return diff.rows
     alone = diff_activations(a, b, [batch], 0.0, is_forced=True).examined
     own = {row.key: math.inf if row.nonfinite else row.rel_l2 for row in alone if row.differing and row.name}

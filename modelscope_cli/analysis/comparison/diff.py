@@ -125,6 +125,7 @@ def diff(
     sources = _sources(a, b, settings, of_b, model, keywords, is_run=is_run)
 
     from modelscope_cli.analysis.comparison.compare import ModelComparison
+    from modelscope_cli.analysis.comparison.two_exports import compare_outputs, compare_weights
     from modelscope_cli.inputs.python_inputs import to_inputs
 
     comparison = ModelComparison(
@@ -135,13 +136,12 @@ def diff(
         invoked=invoked,
     )
     if is_run:
-        modes = (mode, b_mode or mode)
         python_inputs = to_inputs(inputs, keywords)
         python_inputs = replace(
             python_inputs, request=replace(python_inputs.request, is_strict=settings.strict is True)
         )
-        return comparison.run(python_inputs, modes, layer, exclude)
-    return comparison.of_weights(layer, exclude)
+        return compare_outputs(comparison, python_inputs, (mode, b_mode or mode), layer, exclude)
+    return compare_weights(comparison, layer, exclude)
 
 
 def _runs_by_itself(a: Any, b: Any) -> bool:

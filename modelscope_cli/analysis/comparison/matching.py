@@ -15,6 +15,7 @@ from modelscope_cli.analysis.comparison.variants import apart
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.forward_passes import StreamedOutput
 from modelscope_cli.hooks.session import Call
+from modelscope_cli.models.onnx_net import OnnxNet
 from modelscope_cli.records.naming import parents_of
 from modelscope_cli.records.run import Arguments
 
@@ -71,7 +72,7 @@ class LayerNames:
     """Finds the layer of a model that an exporter means: by any path that leads to it, with its calls numbered."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._model = model
+        self._model, self.is_exported = model, isinstance(model, OnnxNet)
         self._names = {id(module): name for name, module in model.named_modules()}
         parents = Counter(id(child) for module in model.modules() for child in module.children())
         self._shared = {name: layer for name, layer in model.named_modules() if parents[id(layer)] > 1}
@@ -100,7 +101,7 @@ def match(
     """Run both sides once and find the value of B for every output of A.
 
     By the modules that nodes were exported from; of several values that leave one call of a module, the one of
-    A's shape that is nearest. Where nodes name no module, by shape and value in execution order.
+    A's shape that is nearest. Where no node names a module, or A is exported too, by shape and value in order.
     """
     seen: dict[Key, Seen] = {}
     matching = Matching({})
@@ -120,7 +121,7 @@ def match(
     has_scopes = any(
         value.modules and value.modules[-1] == key[0] for key in layers for value in program.values
     )
-    if has_scopes and not isinstance(program, LayersInOrder):
+    if has_scopes and not (names.is_exported or isinstance(program, LayersInOrder)):
         _match_scopes(matching, layers, program, values, calls)
     else:
         _match_in_order(matching, layers, program, values)

@@ -14,11 +14,13 @@ from torch import Tensor
 from modelscope_cli.analysis.comparison.moved import FAR
 from modelscope_cli.analysis.comparison.variants import apart
 from modelscope_cli.checkpoints.entries import TensorEntry
+from modelscope_cli.checkpoints.onnx_file import OnnxNode
 from modelscope_cli.checkpoints.reading import read_onnx
 from modelscope_cli.checkpoints.tensors import read_values
 from modelscope_cli.checkpoints.zip_directory import read_directory, read_entry
 from modelscope_cli.records.naming import some
 
+_BY_AXES = "Reduce", "Squeeze", "Unsqueeze"  # of ONNX
 _WITH_GRAPHS = "If", "Loop", "Scan", "SequenceMap"
 _PROGRAM = re.compile(r"(?:[^/]+/)?models/[^/]+\.json")
 _CONSTANTS = re.compile(r"(?:[^/]+/)?data/constants/[^/]+_constants_config\.json")
@@ -74,7 +76,8 @@ def compare_operators(paths: Sequence[Path]) -> tuple[int, str | None]:
 
 
 def _beyond(one: _Operator, other: _Operator) -> str:
-    texts = [f"{key} {text}" for key, text in sorted(one.traits.items()) if other.traits.get(key) != text]
+    keys = sorted(key for key in {*one.traits, *other.traits} if one.traits.get(key) != other.traits.get(key))
+    texts = [f"{key} {one.traits.get(key, 'default')}" for key in keys]
     return f" ({', '.join(texts)})"
 
 
@@ -83,17 +86,36 @@ def _of_onnx(path: Path) -> _Graph | None:
     model = read_onnx(path)
     if model.functions or any(node.op_type in _WITH_GRAPHS for node in model.nodes):
         return None
-    made = {one.outputs[0]: one.attributes.get("value") for one in model.nodes if one.op_type == "Constant"}
-    held = {one.name: one for one in model.initialisers} | made
-    nodes = [one for one in model.nodes if one.op_type != "Constant"]
-    places = {name: f"operator {n}" for n, node in enumerate(nodes, 1) for name in node.outputs}
-    places |= {one.name: f"input {n}" for n, one in enumerate(model.inputs, 1)}
-    graph = _Graph(outputs=" and ".join(places.get(one.name, "a constant") for one in model.outputs))
-    for node in nodes:
-        inputs = {f"input {n}": held.get(name, places.get(name, "")) for n, name in enumerate(node.inputs, 1)}
-        traits = {key: text for key, one in (node.attributes | inputs).items() if (text := _in_words(one))}
-        graph.operators.append(_Operator(node.op_type, traits, node.module))
+    graph = _Graph()
+    values: dict[str, Any] = {one.name: one for one in model.initialisers}  # and where others come from
+    values |= {one.name: f"input {n}" for n, one in enumerate(model.inputs, 1)}
+    for node in model.nodes:
+        inputs = {f"input {n}": values.get(name, "") for n, name in enumerate(node.inputs, 1)}
+        if node.op_type == "Constant":
+            values[node.outputs[0]] = next(iter(node.attributes.values()), "")
+        elif node.op_type == "Identity" or (node.op_type == "Dropout" and len(node.inputs) < 3):
+            values[node.outputs[0]] = inputs["input 1"]
+        else:
+            if node.op_type.startswith(_BY_AXES) and "input 2" in inputs:  # an attribute of older versions
+                inputs["axes"] = inputs.pop("input 2")
+            given = _given(node, model.opsets.get(node.domain, 1)) | inputs
+            traits = {key: text for key, one in given.items() if (text := _in_words(one))}
+            graph.operators.append(_Operator(node.op_type, traits, node.module))
+            values |= dict.fromkeys(node.outputs, f"operator {len(graph.operators)}")
+    graph.outputs = " and ".join(_in_words(values.get(one.name)) or "a constant" for one in model.outputs)
     return graph
+
+
+def _given(node: OnnxNode, opset: int) -> dict[str, Any]:
+    """Return the attributes that are not what the operator does without them, or what its weight tells."""
+    from modelscope_cli.checkpoints.onnx_protos import default_attributes  # with onnx
+
+    usual = default_attributes(node, opset)
+    if node.op_type.startswith("Conv"):
+        usual["kernel_shape"] = node.attributes.get("kernel_shape")
+    alike = {"strides": {1}, "dilations": {1}, "pads": {0}}
+    given = {key: one for key, one in node.attributes.items() if one != usual.get(key)}
+    return {key: one for key, one in given.items() if key not in alike or {*one} != alike[key]}
 
 
 def _in_words(value: Any) -> str:

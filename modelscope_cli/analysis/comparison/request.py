@@ -133,13 +133,10 @@ def requests_of(
     """
     exported = a_named.model or str(a_named.checkpoint)
     other = b_named.model or str(b_named.checkpoint)
-    if is_onnx(exported) and (a_named.model is not None or not is_onnx(other)):
+    if is_onnx(exported) and not is_onnx(other):
         message = f"'{exported}' is an exported model: give it as B, and the model it came from as A"
         words, swapped = invocation().argv or ("diff", exported, other), {exported: other, other: exported}
-        words, note = tuple(swapped.get(word, word) for word in words), ""
-        if is_onnx(other):  # neither can be A in a run
-            words, note = ("diff", exported, other), "   compares their weights"
-        raise UsageError(message, shlex.join(("modelscope", *words)) + note)
+        raise UsageError(message, shlex.join(("modelscope", *(swapped.get(word, word) for word in words))))
     reason = "is a setting of models, and checkpoints without a model are compared as they are"
     if b_named.model is None:
         refuse_given({**of_b.typed(), "--b-key": None}, reason, "--model NAME")

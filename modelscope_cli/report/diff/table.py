@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from modelscope_cli.records.diff import (
+    BY_VALUE,
     BY_WEIGHTS,
     FOLDING,
     Difference,
@@ -96,7 +97,7 @@ def answer(record: DiffRecord) -> str:
 
 def _alike(record: DiffRecord) -> Iterator[str]:
     """Yield in which sense A and B are the same, and what was not compared."""
-    differing = [row for row in record.rows if row.differing]
+    differing = [row for row in record.rows if row.differing and row.status != "not tested"]
     within = _tolerance(record).partition(" (")[0]
     how = f"within a {within}" if differing or record.figures is not None else "no bit differs"
     models = [x.model for x in (record.run, record.b)]
@@ -116,6 +117,8 @@ def _alike(record: DiffRecord) -> Iterator[str]:
         other += " (with an input, diff runs both)" * all(x.name.endswith(".pt2") for x in models)
     elif "quantised" in f"{record.run.dtype} {record.b.dtype}":
         same = f"{'B' if 'quantised' in record.b.dtype else 'A'} is quantised"
+    elif any(one.kind == "operator" for one in record.causes):  # which may matter for another input
+        same = "No difference for this input"
     compared = {row.name for row in record.layers or () if row.status == "same"}
     lead = f"{same}: {'only the output was compared' if compared == {''} else _totals(record)}, {how}"
     if record.rounded is not None and differing:
@@ -288,7 +291,7 @@ def _facts(record: DiffRecord, *, show_all: bool = False) -> tuple[tuple[str, st
         facts.append(("layers by", record.matched_by))
     facts += _worst(record)
     is_explained = bool(record.causes) or record.first_divergence is None
-    if record.matched_by not in (None, BY_WEIGHTS) and not is_explained:
+    if record.matched_by not in (None, BY_WEIGHTS, BY_VALUE) and not is_explained:
         checked = "training mode, batch, inputs, order, precision, arguments and weights were checked"
         facts.append(("cause", f"not found: {checked}"))
     facts.append(("tolerance", _tolerance(record)))
