@@ -7,7 +7,7 @@ import math
 import os
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -78,9 +78,8 @@ def _label(item: Any) -> str:
 AUTO, FOLDERS, NONE = "auto", "folders", "none"
 NUMBERS_HINT = "--truth none --output-kind embedding   prints the numbers; -o numbers.csv writes them"
 _HINT = "lines of 'image,class' or 'image,class|class', or JSON {image: class}"
-# Names of the column of the image, and of that of its classes, in small letters without "_"
+# Names of the column of the image, in small letters without "_"
 _IMAGES = ("image", "file", "filename", "filepath", "imagename", "imagepath", "path", "imageid", "id", "name")
-_CLASSES = ("label", "labels", "class", "classes", "category", "categories", "tag", "tags")
 _FLAGS = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
 Word = str | int
 """A class, by its label or index."""
@@ -284,28 +283,13 @@ def _read_file(path: Path) -> GivenTruth:
 
 
 def _from_json(text: str, name: str) -> GivenTruth:
-    """Read `{image: value}`, or a list of objects of an image and its classes."""
     content = json.loads(text)
-    with suppress(AttributeError, StopIteration, TypeError):  # others are refused below
-        if isinstance(content, list):
-            by_image = dict[str, list[Any]]()
-            for row in content:
-                by_image.setdefault(row[_key_of(row, _IMAGES)], []).append(row[_key_of(row, _CLASSES)])
-            content = by_image
     if not isinstance(content, dict):
         raise ValueError(f"it holds {with_article(type(content).__name__)}, not {{image: class}}")
     wrong = next((image for image, value in content.items() if isinstance(value, dict)), None)
     if wrong is not None:
         raise ValueError(f"'{wrong}' holds an object, not a class")
     return GivenTruth(name, [*content], _classes_of(content.values()))
-
-
-def _is_one_of(names: Sequence[str]) -> Callable[[str], bool]:
-    return lambda key: key.replace("_", "").lower() in names
-
-
-def _key_of(row: Mapping[str, Any], names: Sequence[str]) -> str:
-    return next(filter(_is_one_of(names), row))
 
 
 def _from_lines(text: str, name: str) -> GivenTruth:
@@ -317,7 +301,7 @@ def _from_lines(text: str, name: str) -> GivenTruth:
     by_name, names, columns, twice = dict[str, Words](), list[str](), Words(), ""
     for number, row in enumerate(rows):
         cells = [cell.strip() for cell in row]
-        if number == 0 and cells and _is_one_of(_IMAGES)(cells[0]):
+        if number == 0 and cells and cells[0].replace("_", "").lower() in _IMAGES:
             names = cells[1:]
             continue
         if not any(cells):

@@ -111,18 +111,6 @@ class Panel:
     def __init__(self, axes: Any) -> None:
         self.axes = axes
 
-    def plot(self, places: Sequence[float], values: Sequence[float], *style: str, **look: Any) -> None:
-        """Draw a line or marks."""
-        self.axes.plot(values, places, *style, **look)
-
-    def bars(self, places: Sequence[float], values: Sequence[float], **look: Any) -> None:
-        """Draw bars from 0; a layer has a height of 1."""
-        self.axes.barh(places, values, **look)
-
-    def level(self, value: float, **look: Any) -> None:
-        """Draw a line at a value, through all layers."""
-        self.axes.axvline(value, **look)
-
     def say(self, words: str) -> None:
         """Label the values at the bottom and at the top."""
         self.axes.set_xlabel(words)
@@ -170,16 +158,12 @@ def layer_panels(
         left += room
         axes = axes_at(figure, left, head, width, ROW * max(len(rows), _LEAST))
         left += width
-        _prepare(axes, panel_names, len(rows))
+        # Ticks are at both ends without an offset, which only the bottom would show
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        write_names(axes, panel_names)
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.tick_params(**_BOTH_ENDS)
         for group in groups_of(rows)[1::2]:
             axes.axhspan(group.start - 0.5, group.stop - 0.5, color=BAND, zorder=-2, lw=0)
         panels.append(Panel(axes))
     return figure, panels
-
-
-def _prepare(axes: Any, names: Sequence[Name], rows: int) -> None:
-    """Set up a panel: names, and ticks at both ends without an offset, which only the bottom would show."""
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    write_names(axes, names)
-    axes.set_ylim(rows - 0.4, -0.6)
-    axes.tick_params(**_BOTH_ENDS)

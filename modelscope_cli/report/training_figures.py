@@ -136,7 +136,8 @@ def _add_maps(
     pairs = zip(maps, labels, [[], *labels], strict=False)
     names = [_names(one, own) if own and own != before else () for one, own, before in pairs]
     rooms = [room_for(figure, some) if some else 0.0 for some in names]
-    of_codes = [room_for_codes(own, findings) for own in labels]
+    longest = [max((len(codes(findings[x])) for x in own if x in findings), default=0) for own in labels]
+    of_codes = [n * _LETTER + (_APART if n else 0.0) for n in longest]  # for `mark_rows`
     fixed = 2 * _EDGE + sum(rooms) + sum(of_codes) + len(maps) * (_KEY_ROOM + _EDGE)
     width = (figure.get_figwidth() - fixed) / len(maps)
     left, panels = _EDGE, []
@@ -197,7 +198,8 @@ def draw_training(training: Trained, title: str, below: Sequence[HeatMap] = (), 
     """
     curves = curves_of(training)
     maps = [heat_map(training.layers, key) for key in ("mean", "std")]
-    top = _HEAD + _LEVEL * (n_levels(training.findings) + 1)
+    n_levels = min(_LEVELS, len({one.since_step for one in training.findings} - {None}))  # of codes, at most
+    top = _HEAD + _LEVEL * (n_levels + 1)
     under_loss = _UNDER_LOSS + (_ACCURACY + _UNDER_LOSS if curves.accuracy else 0)
     at = top + _LOSS + under_loss
     figure: Any = new_figure(
@@ -210,20 +212,15 @@ def draw_training(training: Trained, title: str, below: Sequence[HeatMap] = (), 
     if curves.accuracy:
         over.append(axes_at(figure, box.x0 * WIDE, top + _LOSS + _UNDER_LOSS, box.width * WIDE, _ACCURACY))
         _draw_accuracy(over[1], curves.accuracy)
-    _limit_steps([*over, *panels], training, curves)
+    of_curves = {step for line in (*curves.loss, *curves.validation) for step in line.step}
+    edges = _edges(sorted(of_curves.union(all_steps(training.layers))))
+    for axes in (*over, *panels):
+        axes.set_xlim(edges[0], edges[-1])
+        whole_steps(axes)
     _draw_loss(loss, curves, mark_steps([*over, *panels], training.findings, box.width * WIDE))
     if below:
         _add_maps(figure, at + _height(maps), training, below, missing)
     return figure
-
-
-def _limit_steps(panels: Sequence[Any], training: Trained, curves: TrainingCurves) -> None:
-    """Give panels the same axis of steps, with every step that was recorded."""
-    of_curves = {step for line in (*curves.loss, *curves.validation) for step in line.step}
-    edges = _edges(sorted(of_curves.union(all_steps(training.layers))))
-    for axes in panels:
-        axes.set_xlim(edges[0], edges[-1])
-        whole_steps(axes)
 
 
 def _draw_loss(axes: Any, curves: TrainingCurves, mark: Any) -> None:
@@ -343,11 +340,6 @@ def mark_steps(panels: Sequence[Any], findings: Sequence[TrainingFinding], width
     return line
 
 
-def n_levels(findings: Sequence[TrainingFinding]) -> int:
-    """Return the most levels of codes that `mark_steps` may need."""
-    return min(_LEVELS, len({finding.since_step for finding in findings} - {None}))
-
-
 def mark_rows(
     axes: Any, labels: Sequence[str], findings: Mapping[str, Sequence[TrainingFinding]], low: float
 ) -> None:
@@ -360,9 +352,3 @@ def mark_rows(
             axes.plot([max(min(steps), low)], [place], ">", **look)
         where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center_baseline"}
         axes.annotate(codes(findings_here), (1, place), xytext=(4, 0), **where, **_CODE)
-
-
-def room_for_codes(labels: Sequence[str], findings: Mapping[str, Sequence[TrainingFinding]]) -> float:
-    """Return the inches that `mark_rows` needs at the right."""
-    longest = max((len(codes(findings[label])) for label in labels if label in findings), default=0)
-    return longest * _LETTER + (_APART if longest else 0.0)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from itertools import groupby, pairwise
 from operator import itemgetter
 
-from modelscope_cli.records.check_evidence import CallFlow, Evidence, NormInput
+from modelscope_cli.records.check_evidence import Evidence, NormInput
 from modelscope_cli.records.findings import ERROR, NO_NORM, WARNING
 from modelscope_cli.records.naming import RECTIFIERS, counted, is_rectifier, label_of, percent, rounded, some
 from modelscope_cli.records.stats import LARGE_SCORES, ActivationStats
@@ -23,14 +23,6 @@ FORWARD, _INPUTS = frozenset({"forward"}), frozenset({"inputs"})
 def _rows(evidence: Evidence, *types: str) -> list[ActivationStats]:
     assert evidence.settled is not None
     return [row for row in evidence.settled.activations if row.type.startswith(types) and row.std is not None]
-
-
-def _producers(flow: tuple[CallFlow, ...]) -> Iterator[CallFlow]:
-    """Yield the innermost calls that produced NaN or infinity."""
-    for i, call in enumerate(flow):
-        end = next((n for n in range(i + 1, len(flow)) if flow[n].depth <= call.depth), len(flow))
-        if call.produces and not any(inner.produces for inner in flow[i + 1 : end]):
-            yield call
 
 
 _OWN_NORMS = ("LayerNorm", "GroupNorm", "RMSNorm")  # whose statistics are those of one image
@@ -103,7 +95,11 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     if not forward.is_input_finite:
         n_broken = sum(not call.is_finite for call in forward.flow)
         yield Sighting(None, n_broken, "the input itself has NaN or infinite values")
-    for call in _producers(forward.flow):
+    n_calls = len(forward.flow)
+    for i, call in enumerate(forward.flow):
+        end = next((n for n in range(i + 1, n_calls) if forward.flow[n].depth <= call.depth), n_calls)
+        if not call.produces or any(inner.produces for inner in forward.flow[i + 1 : end]):
+            continue  # the innermost calls that produce them are named
         later = [other for other in forward.flow if other.order > call.order and not other.is_finite]
         if 1 + len(later) <= threshold:
             continue
@@ -301,7 +297,10 @@ def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         rest = f"the code of {some(evidence.train.code)} reads self.training"
         less_right += f": update them with the rest of the model in eval mode, as {rest}"
     unfit = []
-    gaps = [(max(row.mean_gap, _spread(row.var_ratio)), row) for row in evidence.train.batch_norm]
+    gaps = [
+        (max(row.mean_gap, abs(math.log(row.var_ratio)) if row.var_ratio > 0 else math.inf), row)
+        for row in evidence.train.batch_norm
+    ]
     for value, row in gaps:
         is_told = less_right or states[row.name].start_share > _MOSTLY_INITIAL
         if is_told and not value <= _SOME_DRIFT + 2 / math.sqrt(evidence.train.images):
@@ -323,10 +322,6 @@ def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         also = f"; also {some(others)}" if others else ""
         words += f"; the batch variance is {times} the running variance{also}{less_right}"
         yield Sighting(first, None, words)
-
-
-def _spread(ratio: float) -> float:
-    return abs(math.log(ratio)) if ratio > 0 else math.inf
 
 
 _MOSTLY_INITIAL = 0.5  # share of the initial values in running statistics

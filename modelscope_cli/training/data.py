@@ -112,7 +112,8 @@ def render(label: int, seed: int = 0, size: int = SIZE) -> Tensor:
     room = 0.9 - radius
     x = (across - room * (2 * position_x - 1)) * (1 if mirror < 0.5 else -1)
     y = (down - room * (2 * position_y - 1)) * (0.85 + 0.3 * stretch)
-    x, y = _rotate(x, y, 2 * math.pi * angle)
+    cosine, sine = math.cos(2 * math.pi * angle), math.sin(2 * math.pi * angle)
+    x, y = cosine * x + sine * y, cosine * y - sine * x
     distance = SHAPES[label](x / radius, y / radius) * (radius * size / 2)  # in pixels
 
     # An edge of one pixel is just smooth; a wider one looks out of focus, equally so at every size.
@@ -125,12 +126,6 @@ def render(label: int, seed: int = 0, size: int = SIZE) -> Tensor:
     foreground = _gradient(second, colours[3] - 0.5, 2 * math.pi * ink_angle, across, down)
     image = background + ink * (foreground - background)
     return image.add_(noise, alpha=0.01 + 0.06 * grain).clamp_(0, 1)
-
-
-def _rotate(x: Tensor, y: Tensor, angle: float) -> tuple[Tensor, Tensor]:
-    """Return the coordinates in a frame turned by `angle` radians."""
-    cosine, sine = math.cos(angle), math.sin(angle)
-    return cosine * x + sine * y, cosine * y - sine * x
 
 
 def _gradient(colour: Tensor, change: Tensor, angle: float, across: Tensor, down: Tensor) -> Tensor:

@@ -34,7 +34,8 @@ class UserBatches:
                         f"'{self._name}' yields no batches", "pass an iterable that starts again each time"
                     )
                 return
-            if not _is_batch(batch):
+            is_pair = isinstance(batch, (tuple, list)) and len(batch) == 2
+            if not (is_pair and all(isinstance(part, Tensor) for part in batch)):
                 kind = with_article(type(batch).__name__)
                 message = f"'{self._name}' yields {kind}, not two tensors (inputs, targets)"
                 raise UsageError(message, "yield inputs, targets")
@@ -142,8 +143,3 @@ def _count(loader: Any) -> int:
         return len(loader.dataset)
     except (AttributeError, TypeError):
         return 0
-
-
-def _is_batch(batch: Any) -> bool:
-    is_pair = isinstance(batch, (tuple, list)) and len(batch) == 2
-    return is_pair and all(isinstance(part, Tensor) for part in batch)

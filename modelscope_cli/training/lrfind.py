@@ -213,7 +213,9 @@ def lrfind(
     progress = progress or SILENT
     n_steps = _STEPS if steps is None else steps
     check_range("steps", n_steps, least=3)
-    _check_sweep(low, high)
+    if not (0 < low < high and math.isfinite(high)):
+        message = f"'--from {low:g} --to {high:g}' is not an increasing range above 0"
+        raise UsageError(message, "--from 1e-5 --to 10")
     model = name_model(model, weights, keywords)
     request = request_of(keywords, steps=n_steps, batch=batch, lr=low, seed=seed_of(model, keywords))
     check_data(data, loaders, pictures, size)
@@ -248,11 +250,4 @@ def lrfind(
             **vars(test),
             optimizer=request.optimizer,
             data=source.source,
-        )
-
-
-def _check_sweep(low: float, high: float) -> None:
-    if not (0 < low < high and math.isfinite(high)):
-        raise UsageError(
-            f"'--from {low:g} --to {high:g}' is not an increasing range above 0", "--from 1e-5 --to 10"
         )

@@ -154,7 +154,7 @@ def _check_texts(figure: Any, width: float, height: float) -> None:
 
 def test_the_numbers_above_a_tall_panel_are_whole():
     figure, (panel,) = layer_panels("", [layer_names(f"layer{n}" for n in range(60))], [1])
-    panel.bars(range(60), [-4.8e6] * 60, height=0.85)
+    panel.axes.barh(range(60), [-4.8e6] * 60, height=0.85)
     figure.draw_without_rendering()
     axis = panel.axes.xaxis
     assert axis.get_offset_text().get_text() == ""

@@ -25,21 +25,18 @@ def draw_ablation(record: AblateRecord) -> Any:
     _bars(changes, places, rows, [row.target_logit_change for row in rows])
     changes.say(f"change of the target's {record.score_name}")
     changes.legend(handles=_patches(record, changes.axes))
-    if record.baseline.target_probability is None:
+    whole = record.baseline.target_probability
+    if whole is None:
         _bars(after, places, rows, [row.output_l2 for row in rows])
         after.say("distance of the outputs (L2)")
     else:
-        _draw_probabilities(after, rows, record.baseline.target_probability)
+        _bars(after, places, rows, [row.target_probability for row in rows])
+        after.axes.axvline(whole, color=INK, lw=0.8, ls="--", label="whole model")
+        highest = max([whole, *(row.target_probability or 0.0 for row in rows)])
+        after.axes.set_xlim(0, max(1.1 * highest, 1e-3))
+        after.say("its probability")
+        after.legend()
     return figure
-
-
-def _draw_probabilities(panel: Panel, rows: Sequence[Ablation], whole: float) -> None:
-    _bars(panel, range(len(rows)), rows, [row.target_probability for row in rows])
-    panel.level(whole, color=INK, lw=0.8, ls="--", label="whole model")
-    highest = max([whole, *(row.target_probability or 0.0 for row in rows)])
-    panel.axes.set_xlim(0, max(1.1 * highest, 1e-3))
-    panel.say("its probability")
-    panel.legend()
 
 
 def _draw_channels(record: AblateRecord) -> Any:
@@ -90,11 +87,11 @@ def _bars(
 ) -> None:
     colours = [_mixed(row.changed_fraction) for row in rows]
     lengths = [height or 0.0 for height in heights]
-    panel.bars(places, lengths, height=0.85, color=colours, edgecolor=colours, lw=0.4)
+    panel.axes.barh(places, lengths, height=0.85, color=colours, edgecolor=colours, lw=0.4)
     missing = [x for x, height in zip(places, heights, strict=True) if height is None]
     if missing:
-        panel.plot(missing, [0.0] * len(missing), "x", color=ACCENT, label="no number")
-    panel.level(0, color=INK, lw=0.6)
+        panel.axes.plot([0.0] * len(missing), missing, "x", color=ACCENT, label="no number")
+    panel.axes.axvline(0, color=INK, lw=0.6)
     panel.grid()
 
 

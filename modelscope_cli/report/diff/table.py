@@ -105,7 +105,9 @@ def _alike(record: DiffRecord) -> Iterator[str]:
         x.name.lower().endswith((".onnx", ".pt2")) or x.class_name == "TorchScript" for x in models
     )
     same, other = "No difference", "only weights were compared, not what a model computes with them"
-    eps = _unusual_epsilon(record)
+    folds = [row.matched for row in record.tensors or () if "folded in," in (row.matched or "")]
+    every_eps = [*dict.fromkeys(text.rpartition("eps ")[2] for text in folds if text)]
+    eps = " or ".join(every_eps) if every_eps != ["1e-05"] else ""
     condition = f" if the norms of A have an epsilon of {eps} (torch's default is 1e-05)" * bool(eps)
     if record.operators:
         same = f"The same weights and {record.operators} operators"
@@ -128,13 +130,6 @@ def _alike(record: DiffRecord) -> Iterator[str]:
         yield f"the largest difference is {_describe(max(differing, key=lambda row: row.rel_l2 or 0.0))}"
     yield from (cause.message for cause in record.causes[:1] if cause.kind != "quantised")
     yield from [other] * (record.tensors is not None)
-
-
-def _unusual_epsilon(record: DiffRecord) -> str:
-    """Return with which epsilon B has norms of A folded in; empty for torch's default, or without any."""
-    folds = [row.matched for row in record.tensors or () if "folded in," in (row.matched or "")]
-    eps = dict.fromkeys(text.rpartition("eps ")[2] for text in folds if text)
-    return " or ".join(eps) if [*eps] not in ([], ["1e-05"]) else ""
 
 
 def _renamed(one: Renaming) -> str:

@@ -46,7 +46,10 @@ def draw_explanations(record: ExplainRecord, explained: Sequence[ExplainedImage]
     n_rows = -(-(len(methods) + 1) // n_columns)
     cell = min((_WIDTH - 2 * _MARGIN) / n_columns, _CELL if len(shown) > 1 else _CELL_OF_ONE)
     sizes = [_fit(one.picture, cell - _GAP, 1.5 * cell) for one in shown]
-    rows = [_CAPTION + size[1] + _room_below(one) for one, size in zip(shown, sizes, strict=True)]
+    # Failed tests are named below the maps
+    are_failed = [any(outcome.receipt.failed for outcome in one.maps.values()) for one in shown]
+    rooms = [(_NOTES + 1 if is_failed else 3) * _LINE for is_failed in are_failed]
+    rows = [_CAPTION + size[1] + room for size, room in zip(sizes, rooms, strict=True)]
     width, height = max(2 * _MARGIN + n_columns * cell, _LEAST), _HEAD + n_rows * sum(rows) + _LINE
     title = f"{record.run.model.heading}: evidence for {record.target}"
     figure = new_figure(width, height, title, is_laid_out=False)
@@ -67,12 +70,6 @@ def draw_explanations(record: ExplainRecord, explained: Sequence[ExplainedImage]
     words = textwrap.fill(f"{words}, stronger values are more opaque; {_LEGEND}", int(width * _LETTERS))
     figure.text(_MARGIN / width, 0.4 * _LINE / height, words, fontsize=8, color=INK)
     return figure
-
-
-def _room_below(one: ExplainedImage) -> float:
-    """Return the inches for the lines under its maps: failed tests are named there."""
-    is_failed = any(outcome.receipt.failed for outcome in one.maps.values())
-    return (_NOTES + 1 if is_failed else 3) * _LINE
 
 
 def _draw_image(axes: Any, one: ExplainedImage, most: int) -> None:

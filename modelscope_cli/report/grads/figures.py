@@ -32,7 +32,7 @@ def draw_gradient_flow(record: GradsRecord) -> Any:
     parameter_panel.say("|gradient| of each parameter")
     at_output = record.totals.output_grad_norm
     if at_output > 0:
-        outputs.level(at_output, color=INK, lw=0.7, ls=":", label="at the model's output")
+        outputs.axes.axvline(at_output, color=INK, lw=0.7, ls=":", label="at the model's output")
         outputs.legend()
     return figure
 
@@ -58,13 +58,13 @@ def _draw(
     heights = [value if math.isnan(value) else max(value, floor) for value in norms]
     if any(value is not None for value in before):
         unclipped = [max(value or 0.0, floor) for value in before]
-        _line(panel, unclipped, is_joined, colour, 0.35, " before clipping")
-    _line(panel, heights, is_joined, colour, 1.0, "")
+        _line(panel.axes, unclipped, is_joined, colour, 0.35, " before clipping")
+    _line(panel.axes, heights, is_joined, colour, 1.0, "")
     for mark, marker in _MARKERS.items():
         marked = [x for x in places if rows[x].mark == mark]
         if marked:
             ys = [ceiling if mark == _NON_FINITE else heights[x] for x in marked]
-            panel.plot(marked, ys, marker, ms=6, color=ACCENT, label=mark, clip_on=False, zorder=3)
+            panel.axes.plot(ys, marked, marker, ms=6, color=ACCENT, label=mark, clip_on=False, zorder=3)
     panel.grid()
     if rows:
         panel.legend()
@@ -75,13 +75,13 @@ def _draw(
 
 
 def _line(
-    panel: Panel, heights: list[float], is_joined: list[bool], colour: str, alpha: float, suffix: str
+    axes: Any, heights: list[float], is_joined: list[bool], colour: str, alpha: float, suffix: str
 ) -> None:
     joined = [x for x, joins in enumerate(is_joined) if joins]
     single = [x for x, joins in enumerate(is_joined) if not joins]
     look: dict[str, Any] = {"color": colour, "alpha": alpha}
     name = "weights" if single else "gradient"
-    panel.plot(joined, [heights[x] for x in joined], "o-", ms=3, lw=1.2, label=name + suffix, **look)
+    axes.plot([heights[x] for x in joined], joined, "o-", ms=3, lw=1.2, label=name + suffix, **look)
     if single:
         points = [heights[x] for x in single]
-        panel.plot(single, points, "o", ms=3.5, mfc="none", mew=0.8, label="biases, scales" + suffix, **look)
+        axes.plot(points, single, "o", ms=3.5, mfc="none", mew=0.8, label="biases, scales" + suffix, **look)

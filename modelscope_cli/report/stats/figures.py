@@ -39,7 +39,7 @@ def _draw_densities(panel: Panel, rows: list[ActivationStats]) -> None:
     # layers whose values explode do not flatten all others.
     small = max(float(np.quantile(std, 0.1)), 1e-12) if len(std) else 1.0
     panel.axes.set_xscale("symlog", linthresh=10.0 ** math.ceil(math.log10(small)), linscale=0.8)
-    panel.level(0, color=INK, lw=0.6)
+    panel.axes.axvline(0, color=INK, lw=0.6)
     panel.say("value (linear near 0, then logarithmic)")
     shade = Patch(color="#6aaed6", label="darker: more values (logarithmic)")
     panel.legend(handles=[shade, *panel.axes.get_legend_handles_labels()[0]])
@@ -85,13 +85,13 @@ def _draw_zeros(panel: Panel, rows: list[ActivationStats], near_zero: float) -> 
     places = range(len(rows))
     near = [100 * (row.near_zero_fraction or 0) for row in rows]
     zero = [100 * (row.zero_fraction or 0) for row in rows]
-    panel.bars(places, near, height=0.9, color="#b8c4d6", label=f"|x| < {near_zero:g}")
-    panel.bars(places, zero, height=0.9, color=LINE, label="exactly zero")
+    panel.axes.barh(places, near, height=0.9, color="#b8c4d6", label=f"|x| < {near_zero:g}")
+    panel.axes.barh(places, zero, height=0.9, color=LINE, label="exactly zero")
     dead = {
         x: 100 * row.dead_channels / (row.channels or 1) for x, row in enumerate(rows) if row.dead_channels
     }
     if dead:
-        panel.plot(list(dead), list(dead.values()), "x", color=ACCENT, label="dead channels")
+        panel.axes.plot(list(dead.values()), list(dead), "x", color=ACCENT, label="dead channels")
     panel.axes.set_xlim(0, 100)
     panel.say("percent")
     panel.legend()

@@ -232,7 +232,12 @@ def tell(case: Case, found: Sequence[Found]) -> list[tuple[Found, str | None]]:
     broken = min((sighting.step or 0 for rule, sighting in ordered if rule.code in _NOT_FINITE), default=None)
     causes: list[Found] = []
     follows: list[tuple[Found, str]] = []
-    for one in _spoilt_last(ordered, broken):
+
+    def is_spoilt(one: Found) -> bool:
+        is_later = broken is not None and (one[1].step or 0) >= broken
+        return is_later and _link(one) >= Link.STEP_SIZE and one[0].code not in _NOT_FINITE
+
+    for one in sorted(ordered, key=is_spoilt):  # stable: they come behind the first non-finite value
         first = sorted(causes, key=lambda other: other[0].code in _EXPLAINS_NOTHING)
         cause = next((other for other in first if _explains(other, one)), None)
         if cause is None:
@@ -294,19 +299,6 @@ def _key(one: Found, places: dict[int, int]) -> tuple[int, bool, int, int]:
     is_last = link >= Link.LAYERS and rule.code not in _NOT_FINITE
     place = places.get(id(sighting.row), len(places) if is_last else -1)
     return link, link <= Link.WIRING and severity != ERROR, sighting.step or 0, place
-
-
-def _spoilt_last(ordered: Sequence[Found], broken: int | None) -> list[Found]:
-    """Put findings that begin with or after the first non-finite value behind that finding."""
-    if broken is None:
-        return list(ordered)
-
-    def is_spoilt(one: Found) -> bool:
-        rule, sighting = one
-        is_later = (sighting.step or 0) >= broken
-        return is_later and _link(one) >= Link.STEP_SIZE and rule.code not in _NOT_FINITE
-
-    return sorted(ordered, key=is_spoilt)
 
 
 def _explains(cause: Found, one: Found) -> bool:
