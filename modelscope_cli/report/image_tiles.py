@@ -170,7 +170,10 @@ def overlay(
     colours[colours == FLAT] = 0
     table = torch.frombuffer(bytearray(make_palette(cmap)), dtype=torch.uint8).view(256, 3)
     gray = (under * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(0)[None, :, :, None]
-    alpha = _strength(smooth, scale)[..., None]
+    magnitude = smooth.abs()
+    peak = magnitude.amax() if scale == "layer" else magnitude.flatten(1).amax(1)[:, None, None]
+    # The square root makes weak values visible
+    alpha = _OPAQUE * (magnitude / peak.clamp_min(1e-38)).clamp(0, 1).sqrt()[..., None]
     blended = (1 - alpha) * (_LIGHTEST * gray) + alpha * table[colours.long()].float()
     return _mosaic_in_colour(blended.round().clamp(0, 255).to(torch.uint8), band)
 
@@ -192,13 +195,6 @@ def _mosaic_in_colour(cells: Tensor, band: int) -> Image.Image:
     gaps = mosaic(torch.ones_like(cells[..., 0]), band=band) == BACKGROUND
     laid[gaps] = torch.tensor(BACKGROUND_RGB, dtype=torch.uint8)
     return Image.fromarray(laid.numpy(), "RGB")
-
-
-def _strength(maps: Tensor, scale: str) -> Tensor:
-    """Return the opacity of `(n, H, W)` maps: the square root of |value|, so that weak values are visible."""
-    size = maps.abs()
-    peak = size.amax() if scale == "layer" else size.flatten(1).amax(1)[:, None, None]
-    return _OPAQUE * (size / peak.clamp_min(1e-38)).clamp(0, 1).sqrt()
 
 
 def to_image(values: Tensor, cmap: str) -> Image.Image:

@@ -225,9 +225,6 @@ def _as_typed(name: str) -> str:
     return re.sub(r"[\s_-]+", "_", name.strip().lower())
 
 
-_DIRECTIONS = ("asc", "desc")
-
-
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The requested columns and rows of a table."""
@@ -269,7 +266,7 @@ class Layout:
         assert self.sort is not None
         key, _, direction = self.sort.partition(":")
         column = find_column(columns, key, "--sort", self.sort)
-        if ":" in self.sort and direction not in _DIRECTIONS:
+        if ":" in self.sort and direction not in ("asc", "desc"):
             message = f"'--sort {self.sort}' must end in :asc or :desc"
             raise UsageError(message, f"--sort {column.key}:asc")
         return column, direction

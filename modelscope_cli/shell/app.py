@@ -16,6 +16,7 @@ from modelscope_cli.shell import console as _console
 from modelscope_cli.shell.overview import COMMANDS, FORMER, HELP, HELP_ALL, overview
 
 USAGE, BUG = 2, 3
+_COMPLETION = ["--install-completion"], ["--show-completion"]
 _AT_ONCE: dict[str, Callable[[], str]] = {
     **dict.fromkeys((*HELP, HELP_ALL), overview),
     **dict.fromkeys(("--version", "-V"), lambda: f"modelscope {__version__}"),
@@ -26,16 +27,6 @@ def _typed(argv: list[str]) -> tuple[str, ...]:
     """Return the command to run or to complete; empty if there is none."""
     words = os.environ.get("_TYPER_COMPLETE_ARGS", os.environ.get("COMP_WORDS", "")).split()
     return tuple(name for name in (argv or words[1:])[:1] if name in COMMANDS)
-
-
-def _program(argv: list[str]) -> str:
-    """Return the program name for help and hints; shell completion works for both installed names."""
-    is_completed = "_MSCOPE_COMPLETE" in os.environ or argv[:1] in (
-        ["--install-completion"],
-        ["--show-completion"],
-    )
-    name = os.path.basename(sys.argv[0])
-    return "mscope" if is_completed and name.startswith("mscope") else "modelscope"
 
 
 def run(argv: list[str]) -> int:
@@ -78,7 +69,10 @@ def _run(argv: list[str]) -> int:
             refuse_swallowed(argv)
         command = command_line(_typed(argv))
         with lean_imports():
-            code = command(args=argv, prog_name=_program(argv), standalone_mode=False)
+            is_completed = "_MSCOPE_COMPLETE" in os.environ or argv[:1] in _COMPLETION
+            is_short = is_completed and os.path.basename(sys.argv[0]).startswith("mscope")
+            name = "mscope" if is_short else "modelscope"  # in help and hints; completion works for both
+            code = command(args=argv, prog_name=name, standalone_mode=False)
         _console.flush()
         if is_cut_short():
             _console.stopped("interrupted", is_partial=True)

@@ -87,7 +87,9 @@ class Cycle:
 
     def before_step(self) -> None:
         if self.is_loaded:
-            self.restored += bool(self._known_averages())
+            probe = self._probes[-1]() if self._probes else None
+            values = getattr(self.optimizer(), "state", {}).get(probe, {}) if probe is not None else {}
+            self.restored += any(values.get(name) is not None for name in _AVERAGES)
             self.is_loaded = False
         is_inferred = not isinstance(self.optimizer(), Optimizer)  # such a step is seen later
         # A fused optimizer unscales the gradients itself.
@@ -123,7 +125,11 @@ class Cycle:
         self._look(judge, with_norms=False)
         self.n_steps, self._n_evaluated = self.n_steps + 1, evaluated
         if not self._probes:
-            self._choose_probes()
+            held = self.held()
+            chosen = [p for p in held if p.grad is not None] or [p for p in held if p.requires_grad]
+            last = len(chosen) - 1
+            indices = {round(i * last / (_PROBES - 1)) for i in range(_PROBES)} if chosen else set()
+            self._probes = [weakref.ref(chosen[index]) for index in sorted(indices)]
         if self.made is not None and self._first is None and (parameters := self.held()):
             self._first = weakref.ref(parameters[0])
 
@@ -158,18 +164,6 @@ class Cycle:
     def held(self) -> list[Tensor]:
         optimizer = self.optimizer()
         return [] if optimizer is None else parameters_of(optimizer)
-
-    def _choose_probes(self) -> None:
-        parameters = self.held()
-        chosen = [p for p in parameters if p.grad is not None] or [p for p in parameters if p.requires_grad]
-        indices = {round(i * (len(chosen) - 1) / (_PROBES - 1)) for i in range(_PROBES)} if chosen else set()
-        self._probes = [weakref.ref(chosen[index]) for index in sorted(indices)]
-
-    def _known_averages(self) -> list[Any]:
-        state = getattr(self.optimizer(), "state", {})
-        parameter = self._probes[-1]() if self._probes else None
-        values = state.get(parameter, {}) if parameter is not None else {}
-        return [values[name] for name in _AVERAGES if values.get(name) is not None]
 
     def _count_evaluations(self) -> int:
         """Return the number of closure calls of LBFGS so far, which it keeps with its first parameter."""

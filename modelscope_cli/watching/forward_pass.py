@@ -209,8 +209,10 @@ class FunctionCall:
 def name_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
     """Return the name of an operation with a row: `relu` for `torch.relu`, `x.relu_()`, `x.clamp(min=0)`."""
     name = _plain_name(getattr(function, "__name__", ""))
-    if name == "clamp" and _is_from_zero(args, kwargs):
-        name = "relu"
+    if name == "clamp":
+        low = kwargs.get("min", args[1] if len(args) > 1 else None)
+        high = kwargs.get("max", args[2] if len(args) > 2 else None)
+        name = "relu" if isinstance(low, int | float) and low == 0 and high is None else name
     return name if name in _OPERATIONS else None
 
 
@@ -223,12 +225,6 @@ def _plain_name(name: str) -> str:
 def type_of(operation: str) -> str:
     """Return the type of an operation: `F.relu`, `add`."""
     return f"F.{operation}" if hasattr(functional, operation) else operation
-
-
-def _is_from_zero(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    low = kwargs.get("min", args[1] if len(args) > 1 else None)
-    high = kwargs.get("max", args[2] if len(args) > 2 else None)
-    return isinstance(low, int | float) and low == 0 and high is None
 
 
 class FunctionalWatch(threading.local):

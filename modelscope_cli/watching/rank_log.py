@@ -96,6 +96,8 @@ def _criterion(described: Described) -> watch.WatchedCriterion:
     all_labels = sum(map(Counter, counts), Counter[int]())
     name, place, is_training = described.key
     shapes, n_classes = described.entry["shapes"], described.entry["classes"] or 0
+    # Of equally likely classes one is missing by chance once in 400 million
+    is_enough = len(all_labels) > 1 and n_classes > 2 and all_labels.total() >= _ENOUGH_LABELS * n_classes
     return watch.WatchedCriterion(
         name=name,
         place=place,
@@ -107,7 +109,7 @@ def _criterion(described: Described) -> watch.WatchedCriterion:
         is_weighted=described.entry.get("is_weighted", False),
         label_entropy=_entropy(all_labels, described.entry.get("smoothing", 0.0), n_classes),
         commonest_label=_commonest(all_labels),
-        absent=_absent(all_labels, n_classes),
+        absent=tuple(one for one in range(n_classes) if one not in all_labels) if is_enough else (),
         label=next(iter(all_labels)) if len(all_labels) == 1 and all(counts) else None,
         optimizers=tuple(sorted(described.optimizers)),
         series=watch.CriterionSeries(
@@ -129,12 +131,6 @@ def _criterion(described: Described) -> watch.WatchedCriterion:
 def _commonest(counts: Mapping[int, int]) -> float | None:
     """Return the share of the commonest label; None without any."""
     return max(counts.values()) / sum(counts.values()) if counts else None
-
-
-def _absent(counts: Mapping[int, int], n_classes: int) -> tuple[int, ...]:
-    """Return the classes that do not occur: with equally likely ones, by chance once in 400 million for each."""
-    is_known = len(counts) > 1 and n_classes > 2 and sum(counts.values()) >= _ENOUGH_LABELS * n_classes
-    return tuple(one for one in range(n_classes) if one not in counts) if is_known else ()
 
 
 def _entropy(counts: Mapping[int, int], smoothing: float, n_classes: int) -> float | None:

@@ -26,31 +26,24 @@ def check_ranks(ranks: Ranks, has_folder: bool) -> None:
 def agreed_folder(ranks: Ranks, choose: Callable[[], Path]) -> Iterator[Path]:
     """Yield the folder chosen by the first process, in every process on this machine."""
     check_ranks(ranks, has_folder=False)
+    # All processes have the same parent, and its port is unique while it runs.
+    sign = Path("runs") / f".watch-{os.getppid()}-{os.environ.get('MASTER_PORT', '0')}"
+    if not ranks.is_first:
+        if not any(sign.exists() for _ in _until(_PATIENCE_S)):
+            raise CannotRunError("the first process has not announced its folder", "--out FOLDER")
+        yield Path(sign.read_text(encoding="utf-8"))
+        return
+    folder = choose()
     try:
-        yield share_folder(ranks, choose() if ranks.is_first else None)
-    finally:
-        if ranks.is_first:
-            forget_folder(ranks)
-
-
-def share_folder(ranks: Ranks, choose: Path | None) -> Path:
-    """Return the folder chosen by the first process, in every process on this machine.
-
-    Args:
-        choose: the folder; None in the other processes, which wait for it.
-    """
-    sign = _sign()
-    if choose is not None:
         if ranks.world > 1:
             sign.parent.mkdir(exist_ok=True)
             part = sign.with_suffix(".part")
-            part.write_text(str(choose.absolute()), encoding="utf-8")
+            part.write_text(str(folder.absolute()), encoding="utf-8")
             part.replace(sign)
-        return choose
-    for _ in _until(_PATIENCE_S):
-        if sign.exists():
-            return Path(sign.read_text(encoding="utf-8"))
-    raise CannotRunError("the first process has not announced its folder", "--out FOLDER")
+        yield folder
+    finally:
+        if ranks.world > 1:
+            sign.unlink(missing_ok=True)
 
 
 def wait_for_first(folder: Path, ranks: Ranks, is_forced: bool) -> None:
@@ -59,17 +52,6 @@ def wait_for_first(folder: Path, ranks: Ranks, is_forced: bool) -> None:
         raise UsageError(f"folder '{folder}' is not empty", f"--out {shlex.quote(str(folder))} --force")
     if not any(log_file(folder).exists() for _ in _until(_PATIENCE_S)):
         raise CannotRunError(f"the first process has not yet written to '{folder}'", "--out FOLDER")
-
-
-def forget_folder(ranks: Ranks) -> None:
-    """Delete the file of `share_folder`."""
-    if ranks.world > 1:
-        _sign().unlink(missing_ok=True)
-
-
-def _sign() -> Path:
-    # All processes have the same parent, and its port is unique while it runs.
-    return Path("runs") / f".watch-{os.getppid()}-{os.environ.get('MASTER_PORT', '0')}"
 
 
 def wait_for_others(folder: Path, ranks: Ranks, seconds: float) -> list[int]:

@@ -10,7 +10,7 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records import watch
 from modelscope_cli.rules.training.rule_types import Course
 from modelscope_cli.watching.disagreement import compare_weights, find_other_ends, find_same_data
-from modelscope_cli.watching.log import VERSION, Entry, log_file, read_log
+from modelscope_cli.watching.log import VERSION, log_file, read_log
 from modelscope_cli.watching.rank_log import LayerKey, ParameterKey, RankLog, Scalars, columns_of
 from modelscope_cli.watching.step_sums import EDGES, MOST_NAMED, Sums, alive_within, dead_fraction, dead_in
 
@@ -40,27 +40,18 @@ def read_series(folder: Path) -> RunSeries:
 
 def read_rank(path: Path) -> RankLog:
     """Read the log of one process; see `read_series`."""
-    log = RankLog()
+    log, again = RankLog(), "modelscope watch --out FOLDER SCRIPT   writes a new one"
     for entry_number, (kind, entry) in enumerate(read_log(path), 1):
-        if kind == "begin":
-            _check_version(entry, path)
+        if kind == "begin" and (version := entry.get("version", 1)) != VERSION:
+            message = f"'{path}' is a log of version {version}, but this modelscope reads version {VERSION}"
+            is_older = type(version) is int and version < VERSION
+            raise CannotRunError(message, again if is_older else "pip install --upgrade modelscope-cli")
         try:
             log.take(kind, entry)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             message = f"entry {entry_number} of '{path}', '{kind}', was not written by watch"
-            raise CannotRunError(
-                message, "modelscope watch --out FOLDER SCRIPT   writes a new one"
-            ) from error
+            raise CannotRunError(message, again) from error
     return log
-
-
-def _check_version(begin: Entry, path: Path) -> None:
-    version = begin.get("version", 1)
-    if version != VERSION:
-        message = f"'{path}' is a log of version {version}, but this modelscope reads version {VERSION}"
-        is_older = type(version) is int and version < VERSION
-        hint = "modelscope watch --out FOLDER SCRIPT   writes a new one"
-        raise CannotRunError(message, hint if is_older else "pip install --upgrade modelscope-cli")
 
 
 def merge_ranks(ranks: Sequence[RankLog]) -> RunSeries:

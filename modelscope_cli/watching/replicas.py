@@ -53,10 +53,6 @@ class _Parallel:
         """Whether it was used and then deleted, so that the ranks may train separately."""
         return self.module() is None and any(self.passes)
 
-    def holds_any(self, parameters: list[Tensor]) -> bool:
-        averaged = {id(parameter) for one in self.averaged if (parameter := one()) is not None}
-        return any(id(p) in averaged for p in parameters)
-
     @property
     def has_lost_hooks(self) -> bool:
         """Whether a move or a cast has replaced the gradient accumulators, and so removed the hooks."""
@@ -114,17 +110,14 @@ class ReplicaWatch:
         self._optimizers[label] = weakref.ref(optimizer)
         if self._weights is None:
             return None
-        wrappers = self._parallel_of(label, parameters_of(optimizer))
+        wrappers = list(self._parallel.values())
+        if (label, len(wrappers)) not in self._by_optimizer:
+            held = {*map(id, parameters_of(optimizer))}
+            own = [one for one in wrappers if not held.isdisjoint(id(ref()) for ref in one.averaged)]
+            self._by_optimizer[label, len(wrappers)] = own or wrappers  # all if none holds a known one
+        wrappers = self._by_optimizer[label, len(wrappers)]
         averaged, alone = (sum(one.passes[n] for one in wrappers) for n in (0, 1))
         return ReplicaReport((averaged, alone, any(one.has_lost_hooks for one in wrappers)), self._weights)
-
-    def _parallel_of(self, label: str, parameters: list[Tensor]) -> list[_Parallel]:
-        """Return the wrappers that average parameters of an optimizer; all if none holds a known one."""
-        if (label, len(self._parallel)) not in self._by_optimizer:
-            wrappers = list(self._parallel.values())
-            of_parameters = [one for one in wrappers if one.holds_any(parameters)]
-            self._by_optimizer[label, len(wrappers)] = of_parameters or wrappers
-        return self._by_optimizer[label, len(self._parallel)]
 
     def last_checksums(self) -> dict[str, dict[int, int]]:
         """Return checksums after the last step, by optimizer and index of the parameter."""

@@ -13,7 +13,7 @@ from modelscope_cli.errors import UsageError, afterwards
 from modelscope_cli.lean import collect_garbage_rarely, collect_new_garbage
 from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.ranks import Ranks, find_ranks
-from modelscope_cli.records.progress import SILENT, LiveProgress, Progress
+from modelscope_cli.records.progress import SILENT, LiveProgress
 from modelscope_cli.records.run import Invocation
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.watching.conclude import conclude
@@ -114,11 +114,11 @@ def _watched(
         log.close()
         if log.failure is not None:
             progress.warn(f"the log is incomplete: {log.failure}")
-        if refusal is not None and ranks.is_first:
-            _wait(folder, ranks, progress)
-            raise refusal
         if ranks.is_first:
-            _wait(folder, ranks, progress)
+            for rank in wait_for_others(folder, ranks, WAIT_FOR_RANKS_S) if folder is not None else ():
+                progress.warn(f"rank {rank} has not finished; the report has what it wrote so far")
+            if refusal is not None:
+                raise refusal
 
         # From here on nothing changes the script's exit code.
         nothing = RankLog(begin={"script": script.name, "argv": tuple(argv)}, end=last)
@@ -127,8 +127,7 @@ def _watched(
             if path is None or folder is None:
                 record = record_of(merge_ranks([memory]))
             else:
-                is_first = ranks.is_first
-                record = read_record(folder) if is_first else record_of(merge_ranks([read_rank(path)]))
+                record = read_record(folder) if ranks.is_first else record_of(merge_ranks([read_rank(path)]))
         record = replace(record, exit_code=code)  # even if the log was cut off
         if path is None or not ranks.is_first:
             return record, None, memory
@@ -155,11 +154,6 @@ def _returning() -> Iterator[None]:
             if theirs != home:
                 atexit.register(_enter, theirs)
         _enter(home)
-
-
-def _wait(folder: Path | None, ranks: Ranks, progress: Progress) -> None:
-    for rank in wait_for_others(folder, ranks, WAIT_FOR_RANKS_S) if folder is not None else ():
-        progress.warn(f"rank {rank} has not finished; the report has what it wrote so far")
 
 
 def _open_folder(folder: Path, ranks: Ranks, force: bool) -> Path:

@@ -56,6 +56,8 @@ def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation
         reason = f"rounding of {coarser} in the last layer, relative to the size of its values"
     run = replace(ours.run, command="diff", argv=invoked.argv, input=None, elapsed_ms=invoked.elapsed_ms)
     other, has_losses = theirs.run, isinstance(ours, WatchRecord) and ours.loss and theirs.loss
+    of_a, of_b = _settings(ours), _settings(theirs)
+    settings = [(one, of_a.get(one, "-"), of_b.get(one, "-")) for one in dict.fromkeys((*of_a, *of_b))]
     return DiffRecord(
         run=run,
         b=DiffSide(other.model, other.device, other.dtype, other.seed, None),
@@ -65,7 +67,7 @@ def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation
         first_divergence=first_divergence(rows),
         totals=count_up(rows),
         figures=rows,
-        settings=tuple(_differing_settings(ours, theirs)),
+        settings=tuple(SettingDifference(*one) for one in settings if one[1] != one[2]),
         causes=tuple(_compared(ours, theirs)) if has_losses else (),
     )
 
@@ -97,25 +99,20 @@ def unit_of(row: ActivationStats | InputStats, key: str, value: float, rounding:
 
 
 def _differences(a: Record, b: Record, tolerance: float | None) -> Iterator[FigureDifference]:
-    rows, others = _labelled(a), _labelled(b)  # those of A in its order, then those of B alone
-    for key in dict.fromkeys((*rows, *others)):
-        if key in rows and key in others:
-            yield from _of_row(key[0], rows[key], others[key], tolerance)
-        else:
-            yield FigureDifference(name=key[0], figure="", status="removed" if key in rows else "added")
-
-
-def _of_row(
-    label: str, a: tuple[Any, dict[str, Any]], b: tuple[Any, dict[str, Any]], tolerance: float | None
-) -> Iterator[FigureDifference]:
-    (row, numbers), (other, others) = a, b
-    is_statistic = isinstance(row, ActivationStats | InputStats)
-    rounding = rounding_at(getattr(row, "order", 1), row.dtype, other.dtype) if is_statistic else 0.0
-    for key, value in numbers.items():
-        ours, theirs = _number(value), _number(others.get(key))
-        if key in others and (ours is not None or theirs is not None):
-            unit = unit_of(row, key, ours or 0.0, rounding) if is_statistic else abs(ours or 0.0)
-            yield _difference(label, key, ours, theirs, unit, rounding if tolerance is None else tolerance)
+    of_a, of_b = _labelled(a), _labelled(b)  # those of A in its order, then those of B alone
+    for place in dict.fromkeys((*of_a, *of_b)):
+        if place not in of_a or place not in of_b:
+            yield FigureDifference(name=place[0], figure="", status="removed" if place in of_a else "added")
+            continue
+        (row, numbers), (other, others) = of_a[place], of_b[place]
+        is_statistic = isinstance(row, ActivationStats | InputStats)
+        rounding = rounding_at(getattr(row, "order", 1), row.dtype, other.dtype) if is_statistic else 0.0
+        allowed = rounding if tolerance is None else tolerance
+        for key, value in numbers.items():
+            ours, theirs = _number(value), _number(others.get(key))
+            if key in others and (ours is not None or theirs is not None):
+                unit = unit_of(row, key, ours or 0.0, rounding) if is_statistic else abs(ours or 0.0)
+                yield _difference(place[0], key, ours, theirs, unit, allowed)
 
 
 def _number(value: Any) -> float | None:
@@ -220,13 +217,6 @@ def _compared(a: WatchRecord, b: WatchRecord) -> Iterator[Cause]:
     text = f"the losses are equal in all {len(steps)} steps where both are finite"
     text = text if first is None else f"the losses differ from step {first} on"
     yield Cause("curves", None, text, "")
-
-
-def _differing_settings(a: Record, b: Record) -> Iterator[SettingDifference]:
-    ours, theirs = _settings(a), _settings(b)
-    for name in dict.fromkeys((*ours, *theirs)):
-        if ours.get(name) != theirs.get(name):
-            yield SettingDifference(name, ours.get(name, "-"), theirs.get(name, "-"))
 
 
 def _settings(record: Any) -> dict[str, str]:

@@ -214,7 +214,11 @@ def _open_file(file: WeightsFile, progress: Progress) -> Weights:
     path = file.path
     checkpoint = read_checkpoint(path, file.key)
     tell(progress, checkpoint.notes, checkpoint.warnings)
-    state = _masked(checkpoint.state)
+    # What `torch.nn.utils.prune` computes is in place of the weights before and their masks
+    stored = checkpoint.state
+    names = {name[:-5] for name in stored if name.endswith("_orig") and f"{name[:-5]}_mask" in stored}
+    state = {name: one for name, one in stored.items() if name[:-5] not in names}
+    state |= {name: stored[f"{name}_orig"] * stored[f"{name}_mask"] for name in names}
     if path.suffix.lower() == ".safetensors":  # which is not ordered
         state = {name: state[name] for name in sorted(state, key=in_order)}
     weights = WeightsInfo(str(path), path.name, "checkpoint", checkpoint.sha256)
@@ -225,13 +229,6 @@ def _open_file(file: WeightsFile, progress: Progress) -> Weights:
 def _of_tensors(info: ModelInfo, state: dict[str, Tensor], warnings: tuple[Notice, ...]) -> Weights:
     dtypes = sorted({dtype_name(tensor.dtype) for tensor in state.values()})
     return DiffSide(info, "cpu", ", ".join(dtypes), 0, None), state, warnings
-
-
-def _masked(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights that `torch.nn.utils.prune` computes, in place of those before and their masks."""
-    names = {name[:-5] for name in state if name.endswith("_orig") and f"{name[:-5]}_mask" in state}
-    pruned = {name: state[f"{name}_orig"] * state[f"{name}_mask"] for name in names}
-    return {name: one for name, one in state.items() if name[:-5] not in names} | pruned if names else state
 
 
 def describe(loaded: LoadedModel, seed: int, mode: str | None) -> DiffSide:

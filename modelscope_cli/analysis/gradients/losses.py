@@ -84,7 +84,10 @@ class Criterion:
         floats = [(path, tensor) for path, tensor in tensors_in(output) if tensor.is_floating_point()]
         outputs = [(path, tensor) for path, tensor in floats if tensor.requires_grad]
         if not outputs:
-            raise _not_differentiable(output, floats)
+            other = f"the model returns {what_is_in(output)}, which cannot be differentiated"
+            raise CannotRunError(
+                NO_GRADIENT if floats else other, "modelscope stats ...   needs no gradients"
+            )
         if self._aim is not None:
             return self._of_aim(self._aim, output, args)
         loss = self._compute(output, outputs, args)
@@ -257,11 +260,6 @@ def _error(tensor: Tensor) -> Tensor:
 
 def _has_classes(tensor: Tensor) -> bool:
     return tensor.ndim >= 2 and tensor.shape[1] >= 2
-
-
-def _not_differentiable(output: Any, floats: list[tuple[str, Tensor]]) -> CannotRunError:
-    other = f"the model returns {what_is_in(output)}, which cannot be differentiated"
-    return CannotRunError(NO_GRADIENT if floats else other, "modelscope stats ...   needs no gradients")
 
 
 def _load_custom(spec: str) -> Callable[..., Any]:

@@ -44,10 +44,14 @@ def grads_sheet(record: GradsRecord, table: str = "parameters") -> Sheet:
 
 def grads_columns(table: str, record: GradsRecord | None = None) -> tuple[Column, ...]:
     """Return all columns of a table; with a record, empty ones are hidden in the terminal."""
-    return _parameter_columns(record) if table == "parameters" else _activation_columns(record)
-
-
-def _parameter_columns(record: GradsRecord | None) -> tuple[Column, ...]:
+    if table != "parameters":
+        return (
+            Column("name", "layer", output_label_of, is_number=False, rank=0),
+            *field_columns(ActivationGradient, "type shape"),
+            *_figures(ActivationGradient, record.activations if record else ()),
+            _MARK,
+            *field_columns(ActivationGradient, "order"),
+        )
     is_clipped = bool(record and record.totals.norm_before_clip is not None)
     has_noise = bool(record and record.passes > 1)
     return (
@@ -59,16 +63,6 @@ def _parameter_columns(record: GradsRecord | None) -> tuple[Column, ...]:
         *field_columns(ParameterGradient, "zero", is_bad=lambda r: r.mark == "zero"),
         _MARK,
         *field_columns(ParameterGradient, "numel trainable order"),
-    )
-
-
-def _activation_columns(record: GradsRecord | None) -> tuple[Column, ...]:
-    return (
-        Column("name", "layer", output_label_of, is_number=False, rank=0),
-        *field_columns(ActivationGradient, "type shape"),
-        *_figures(ActivationGradient, record.activations if record else ()),
-        _MARK,
-        *field_columns(ActivationGradient, "order"),
     )
 
 

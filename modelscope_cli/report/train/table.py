@@ -15,10 +15,6 @@ def _end(row: WatchedLayer, key: str, end: int) -> float | None:
     return values[end] if values else None
 
 
-def _dead(row: WatchedLayer) -> float | None:
-    return _end(row, "dead_fraction", -1) if is_rectifier(row.type) else None
-
-
 LAYER_COLUMNS = (
     Column("name", "layer", label_of, is_number=False, rank=0),
     Column("type", "type", lambda r: r.type, is_number=False, rank=0),
@@ -28,7 +24,9 @@ LAYER_COLUMNS = (
     figure("std_last", "std last", lambda r: _end(r, "std", -1), rank=1),
     percentage("zero", "zero", lambda r: _end(r, "zero_fraction", -1), rank=0),
     percentage("near_zero", "near zero", lambda r: _end(r, "near_zero_fraction", -1), rank=6),
-    percentage("dead", "dead", _dead, rank=0),
+    percentage(
+        "dead", "dead", lambda r: _end(r, "dead_fraction", -1) if is_rectifier(r.type) else None, rank=0
+    ),
     figure("grad_norm_first", "|g| first", lambda r: _end(r, "grad_norm", 0), rank=5),
     figure("grad_norm_last", "|g| last", lambda r: _end(r, "grad_norm", -1), rank=2),
 )

@@ -169,8 +169,9 @@ def run_facts(record: WatchRecord) -> list[tuple[str, str]]:
     """Return the inputs, losses and learning rates, and how long the run was."""
     facts = [_entering(one, record) for one in record.facts.inputs if not one.type]
     for series in record.loss:
-        name = "loss" if len(record.loss) == 1 else f"loss ({_who(record, series.optimizer)})"
-        facts.append((name, _course(record, series)))
+        models = dict.fromkeys(one.model for one in record.parameters if one.optimizer == series.optimizer)
+        who = series.optimizer + f" of {', '.join(models)}" * bool(models)
+        facts.append(("loss" if len(record.loss) == 1 else f"loss ({who})", _course(record, series)))
     for one in record.facts.criteria:
         if one.is_training and one.absent:
             which = "class" if len(one.absent) == 1 else "classes"
@@ -270,12 +271,6 @@ def _rates(series: watch.ScalarSeries) -> str:
     if first == last == most:
         return number(first)
     return f"{number(first)} at first, {number(last)} at the end; highest {number(most)}"
-
-
-def _who(record: WatchRecord, optimizer: str) -> str:
-    """Return `Adam of Generator` if there are several optimizers."""
-    models = dict.fromkeys(one.model for one in record.parameters if one.optimizer == optimizer)
-    return f"{optimizer} of {', '.join(models)}" if models else optimizer
 
 
 def _means(record: WatchRecord, series: watch.ScalarSeries) -> str:

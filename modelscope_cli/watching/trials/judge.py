@@ -79,7 +79,8 @@ class Scale:
         is_unbounded = is_general and one.last(self.what) < 0  # it falls further with any larger step
         if is_unbounded or without > self._share(is_general) * fall:
             return False
-        return self._has_fewer_errors(one, base)
+        wrong, before = 1 - one.last(RIGHT), 1 - base.last(RIGHT)  # not finite without labels of classes
+        return not math.isfinite(wrong) or not math.isfinite(before) or wrong < _FEWER_ERRORS * before
 
     def can_restore(self, base: Measured, *, is_general: bool) -> bool:
         """Tell whether a training is bad enough for a change to restore it, if no loss is below zero."""
@@ -87,12 +88,6 @@ class Scale:
 
     def _share(self, is_general: bool) -> float:
         return _STILL[not self.has_fault] if is_general else _HALF
-
-    @staticmethod
-    def _has_fewer_errors(one: Measured, base: Measured) -> bool:
-        """Tell whether clearly fewer predictions are wrong; True without labels of classes."""
-        wrong, before = 1 - one.last(RIGHT), 1 - base.last(RIGHT)
-        return not math.isfinite(wrong) or not math.isfinite(before) or wrong < _FEWER_ERRORS * before
 
     def helps(self, one: Measured, base: Measured) -> str:
         """Return `A_LITTLE`, `NO` or `BROKE`, for a change that has not been proved."""

@@ -109,10 +109,7 @@ def _read(results: Path, original: Any, has_ended: bool) -> Measured:
             with suppress(ValueError):
                 entries.append(json.loads(line))
     steps = [one for one in entries if one["kind"] == STEP]
-    notes: dict[str, Any] = {}
-    for one in entries:
-        if one["kind"] != STEP:
-            notes |= one
+    notes = {key: value for one in entries if one["kind"] != STEP for key, value in one.items()}
     error, code = notes.get("error"), notes.get("code")
     if error is None and code and not steps:
         error = f"ended with exit code {code}"
