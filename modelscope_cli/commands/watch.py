@@ -138,9 +138,9 @@ def watch(
 ) -> int:
     """Run your training script, unchanged, and see inside its models.
 
-    The script's output, exit code, traceback and weights stay exactly the same. The run ends with a verdict (the
-    cause, its layer and its first step), a table and a folder with a page, even after an exception, Ctrl-C or
-    SIGTERM. After a kill, --report rebuilds them from the log.
+    The script's output (on stderr with --json and the like), exit code, traceback and weights stay exactly the
+    same. The run ends with a verdict (the cause, its layer and its first step), a table and a folder with a page,
+    even after an exception, Ctrl-C or SIGTERM. After a kill, --report rebuilds them from the log.
 
     Examples:
 

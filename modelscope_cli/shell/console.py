@@ -84,9 +84,11 @@ def stdout() -> IO[str]:
     return settings.out or sys.stdout
 
 
-def begin_work() -> None:
+def begin_work(*, is_alone: bool = True) -> None:
     """Show activity if the command takes a while, see `live.Busy`; what a model prints goes to stderr."""
-    if settings.argv[:1] != ("watch",):  # whose script writes as it would without us
+    if is_alone or settings.argv[:1] != (
+        "watch",
+    ):  # whose script writes above a table as it would without us
         settings.out, sys.stdout = stdout(), sys.stderr
     if not (settings.is_quiet or settings.is_silent):
         _BUSY.start("loading")

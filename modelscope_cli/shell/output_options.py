@@ -156,7 +156,7 @@ class OutputOptions(QuietOptions):
         page = None if console.settings.is_silent else self.html
         where = destination(format or self.format, self.json, self.output, layout, more, page=page)
         console.settings.on_failure = partial(emit_failure, where)
-        console.begin_work()
+        console.begin_work(is_alone=where.file is None and where.format not in ("auto", "table", "brief"))
         return where
 
     def folder(

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, SequentialLR
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau, SequentialLR
 
 from modelscope_cli.hooks.fetch import Deferred, joined
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler
@@ -31,7 +31,7 @@ from modelscope_cli.watching.parameters import (
 from modelscope_cli.watching.uses import Uses
 
 _LENGTHS = "total_steps", "T_max", "total_iters"  # attributes of torch's schedules
-_TEACHER = 4  # tensors
+_TEACHER, _FEW = 4, 4  # tensors; steps
 _SAMPLE = 64  # elements of a parameter that are compared to detect changes
 _LONG = 500  # runs of a target between the steps
 _MOST_ALIKE = 1 << 22  # elements of a parameter that is searched for equal rows
@@ -88,7 +88,7 @@ class Bookkeeper:
         """Record the lines that create optimizers and schedules while open."""
         self._tell = guard.tell_once
 
-        load = nn.Module.load_state_dict
+        load, made = nn.Module.load_state_dict, functools.partial(guard, self._scheduled)
 
         @functools.wraps(load)
         def loaded(module: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -99,9 +99,8 @@ class Bookkeeper:
         return replaced(
             after(Optimizer, functools.partial(guard, self._made)),
             after(nn.Module, functools.partial(guard, self._registry.note_made)),
-            after(LRScheduler, functools.partial(guard, self._scheduled)),
-            # SequentialLR does not call LRScheduler.__init__
-            after(SequentialLR, functools.partial(guard, self._scheduled)),
+            # The last two do not call LRScheduler.__init__
+            *[after(one, made) for one in (LRScheduler, SequentialLR, ReduceLROnPlateau)],
             (nn.Module, "load_state_dict", left_alone_by_compiler(loaded, with_callees=False)),
         )
 
@@ -233,6 +232,21 @@ class Bookkeeper:
         groups = [self.held(), *(_own(one) for one in self._registry.models if one.has_been_trained)]
         is_copy = [p.shape for p in _own(model)] in [[p.shape for p in group] for group in groups]
         return not is_copy and {*map(id, _own(model))}.isdisjoint(map(id, chain.from_iterable(groups)))
+
+    def taught(self, teacher: WatchedModel, student: WatchedModel) -> str | None:
+        """Describe a teacher in an optimizer: it was made ready before, unlike the model it is compared with."""
+        how, held = self._made_ready(teacher, student), set(map(id, self.held()))
+        if how is None or self._made_ready(student, teacher) or not held.issuperset(map(id, _own(teacher))):
+            return None
+        words = f"{teacher.label} {how} and is only compared with {student.label}, as a teacher is, but an"
+        return f"{words} optimizer changes both: they may agree on anything ({teacher.called})"
+
+    def _made_ready(self, model: WatchedModel, other: WatchedModel) -> str | None:
+        if any(id(p) in self._filled for p in _own(model)):
+            return "was loaded"
+        if (root := model.root()) is not None and not root.training:
+            return "is in evaluation mode"
+        return "was trained before" if sum(model.trained_steps) > sum(other.trained_steps) + _FEW else None
 
     def waiting(self) -> list[Tensor]:
         """Return the parameters of every existing optimizer that never stepped."""

@@ -7,7 +7,6 @@ activation that the criterion applies, too.
 import functools
 import inspect
 import math
-import re
 import types
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -22,19 +21,22 @@ from torch.nn import functional
 from modelscope_cli.devices import widest_float
 from modelscope_cli.hooks.fetch import Deferred, fetch
 from modelscope_cli.hooks.torch_private import is_transformed, left_alone_by_compiler
-from modelscope_cli.records.watch import SELF
+from modelscope_cli.records.watch import RANGE, SELF
 from modelscope_cli.source_location import place_of_caller
 from modelscope_cli.watching.contrast import compared_with_itself
 from modelscope_cli.watching.error_isolation import replaced
+from modelscope_cli.watching.hand_written import JOINED, activation_of, out_of_reach
 from modelscope_cli.watching.parameters import is_sharded
 
 # The targets of a criterion: the number of a class, or numbers of the same shape.
 CLASSES, BINARY, NUMBERS, DIVERGENCE = "classes", "binary", "numbers", "divergence"
 ALIGNMENT = "alignment"  # scores for each time step, against a shorter sequence of classes
+PICKED = "the cross-entropy with the labels"  # of a loss written by hand
 RANKING = "ranking"  # distances or scores that should differ by a margin, which equal ones cost
 KINDS = {
     "cross_entropy": CLASSES,
     "nll_loss": CLASSES,
+    PICKED: CLASSES,
     "binary_cross_entropy": BINARY,
     "binary_cross_entropy_with_logits": BINARY,
     "mse_loss": NUMBERS,
@@ -52,21 +54,6 @@ KINDS = {
 _ARGUMENTS = ("input", "log_probs", "anchor", "input1"), ("target", "targets", "negative")
 _CLASS_DIM = {"cross_entropy": 1, "nll_loss": 1, "ctc_loss": -1}
 _VECTOR = 4  # values of a target: fewer may be a reward, which is nearly random for a long time
-_PASSING = re.compile(
-    r"(Unsafe)?(View|ReshapeAlias|Squeeze|Unsqueeze|ToCopy|Clone|Alias|T|Transpose|Permute|Expand)Backward\d"
-)
-_MADE_BY = {
-    "Softmax": "softmax",
-    "LogSoftmax": "log_softmax",
-    "Relu": "relu",
-    "Tanh": "tanh",
-    "Sigmoid": "sigmoid",
-    "Hardtanh": "hardtanh",
-    "Add": "sum",
-    "Sub": "sum",
-}
-JOINED = "cat"
-_MOST_NODES = 8  # views and casts between the criterion and the operation that computed its input
 _MOST_CLASSES = 4096  # that are counted individually, but for joined scores of a positive and negatives
 _MOST_SUMMED = 1 << 20  # values
 _MOST_READ, _FEWEST_ROWS = 1 << 15, 64  # values of an input in training, and rows that are read in any case
@@ -391,6 +378,9 @@ class CriterionWatch:
         is_new = is_training and key not in self._misplaced
         if is_new and name == "cross_entropy" and (fault := compared_with_itself(x, target)):
             self._tell(SELF, f"{name}: {fault} ({key.place})")
+        is_distance = is_new and name.endswith(("mse_loss", "l1_loss", "huber_loss"))
+        if is_distance and (fault := out_of_reach(x, target)):
+            self._tell(RANGE, f"{fault} ({key.place})")
         if (sums := self._sums_of(key, x, target, options)) is None:
             return
         mean = _mean_of(value.detach(), x, target, ignored, sums)
@@ -410,7 +400,9 @@ class CriterionWatch:
             n_classes = x.shape[1] if x.ndim > 1 else x.shape[0]
         if (sums := self._sums[key.is_training].get(key)) is None:
             is_weighted = not (options.get("weight") is options.get("pos_weight") is None)
-            shapes, made_by = None, self._misplaced_in(key, x) or _made_by(x)
+            if key not in self._misplaced:
+                self._misplaced[key] = _misplaced(name, x) if key.is_training else None
+            shapes, made_by = None, self._misplaced[key] or activation_of(x)
             if kind not in (CLASSES, ALIGNMENT, RANKING) and x.shape != target.shape:
                 shapes = tuple(x.shape), tuple(target.shape)
             is_summed = options.get("reduction", "mean") == "sum"
@@ -419,29 +411,6 @@ class CriterionWatch:
             facts = kind, is_logits, n_classes, made_by, shapes, is_summed, is_weighted, smoothing
             sums = self._sums[key.is_training][key] = CriterionSums(*facts)
         return sums if sums.n_classes == n_classes else None
-
-    def _misplaced_in(self, key: CriterionKey, x: Tensor) -> str | None:
-        if key not in self._misplaced:
-            self._misplaced[key] = _misplaced(key.name, x) if key.is_training else None
-        return self._misplaced[key]
-
-
-def _made_by(x: Tensor) -> str | None:
-    """Return the operation that computed a tensor, ignoring views and casts, and the scaling of joined scores."""
-    node, is_scaled = x.grad_fn, False
-    for _ in range(_MOST_NODES):
-        if node is None:
-            return None
-        name = node.name().lstrip("_")
-        kind = name.partition("Backward")[0]
-        if kind == "Cat":
-            return JOINED
-        if kind in ("Div", "Mul"):
-            is_scaled = True
-        elif not _PASSING.fullmatch(name):
-            return None if is_scaled else _MADE_BY.get(kind)
-        node = node.next_functions[0][0] if node.next_functions else None
-    return None
 
 
 def watched_criteria(watch: CriterionWatch, guard: Callable[..., None]) -> AbstractContextManager[None]:
@@ -454,10 +423,9 @@ def watched_criteria(watch: CriterionWatch, guard: Callable[..., None]) -> Abstr
     def see(*call: Any) -> None:
         guard(watch.see, *call)
 
-    watched = [
-        (functional, name, _watched(name, getattr(functional, name), see, watch.is_looking)) for name in KINDS
-    ]
-    return replaced(*watched)
+    originals = {name: getattr(functional, name) for name in KINDS if name != PICKED}
+    watched = {name: _watched(name, one, see, watch.is_looking) for name, one in originals.items()}
+    return replaced(*[(functional, name, one) for name, one in watched.items()])
 
 
 def _watched(name: str, original: Any, see: Callable[..., None], is_looking: Callable[[Any], bool]) -> Any:

@@ -301,16 +301,11 @@ class InferredSteps:
 
 def _is_plain(parameter: Tensor) -> bool:
     """Tell whether a parameter is trained and neither sharded, quantised nor sparse."""
-    is_dense = (
-        type(parameter) in (nn.Parameter, Tensor)
-        and parameter.layout is torch.strided
-        and not parameter.is_meta
-    )
-    return is_dense and parameter.requires_grad
+    is_dense = type(parameter) in (nn.Parameter, Tensor) and parameter.layout is torch.strided
+    return is_dense and parameter.requires_grad and not parameter.is_meta
 
 
 def _is_same(now: Tensor, before: Tensor) -> bool:
     """Compare values; moving or casting a model is not a step."""
-    if (now.shape, now.dtype, now.device) != (before.shape, before.dtype, before.device):
-        return True
-    return torch.equal(now, before)
+    is_moved = (now.shape, now.dtype, now.device) != (before.shape, before.dtype, before.device)
+    return is_moved or torch.equal(now, before)

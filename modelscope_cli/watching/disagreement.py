@@ -69,10 +69,9 @@ class Replicas:
             norms = self.row(step, 0)
             n_averaged += _differ(self.losses(step)) and any(norms) and _are_same(norms)
         for before, step in pairwise(steps):
-            is_changed = self.checksums(before) != self.checksums(step)
-            n_averaged += (
-                is_changed and _differ(self.losses(step - 1)) and len(set(self.checksums(step))) == 1
-            )
+            now = self.checksums(step)
+            is_changed = self.checksums(before) != now and _differ(self.losses(step - 1))
+            n_averaged += is_changed and len(set(now)) == 1
         return n_averaged >= _TWICE
 
 
@@ -124,10 +123,8 @@ def _cause_of(breach: Breach, replicas: Sequence[Replicas]) -> tuple[str, str, s
             cause = f"the forward pass of {_ranks_named(bypassing)} bypasses DistributedDataParallel"
             return cause + (f", made at {made_at}" if made_at else ""), _CALL_IT, where
         if any(lost for _, _, lost in passes.values()):
-            words = (
-                "the model was moved or cast after DistributedDataParallel was made, which loses its hooks"
-            )
-            return words, _MAKE_LAST, made_at
+            words = "the model was moved or cast after DistributedDataParallel was made"
+            return f"{words}, which loses its hooks", _MAKE_LAST, made_at
     return (*_gradient_cause(breach, replicas), None if is_parallel else made_at)
 
 

@@ -10,7 +10,7 @@ import statistics
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +21,11 @@ from modelscope_cli.hooks import torch_private
 from modelscope_cli.hooks.fetch import Deferred, joined, numbers
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.records.naming import some
+from modelscope_cli.records.watch import RANGE, TAUGHT
+from modelscope_cli.source_location import place_of_caller
+from modelscope_cli.watching import hand_written
+from modelscope_cli.watching.criteria import PICKED
+from modelscope_cli.watching.hand_written import Call, tensors_of
 from modelscope_cli.watching.model_registry import WatchedModel
 from modelscope_cli.watching.parameters import is_sharded
 from modelscope_cli.watching.uses import FunctionMode
@@ -46,15 +51,25 @@ _BARRED = {
 
 
 class Tape(threading.local):
-    """The functions from the outputs of models to the loss, in this thread."""
+    """The functions from the outputs of models to the loss, in this thread.
 
-    def __init__(self) -> None:
+    Args:
+        tell: called with the kind and the message of what a loss shows.
+        taught: returns in words that the first model is a teacher of the second, and trained; else None.
+    """
+
+    def __init__(self, tell: Callable[[str, str], object], taught: Callable[..., str | None]) -> None:
+        self._tell, self._taught = tell, taught
+        self.see_criterion: Callable[..., object] = lambda *call: None  # of the labels in a hand-written loss
         warnings.filterwarnings("ignore", module=__name__)  # the script's own call has given them
         self._mode = FunctionMode(self.see)
         self._compared: list[Deferred[None]] = []  # since the last step
         self._n_agreed = 0  # losses that were the same when they were computed again
         # Whether a loss depends on which output belongs to which sample: for certain, and clearly
         self._is_proven = self._is_over = False
+        self._known = set[str]()  # models
+        self._n_read = 0  # losses since the first pass of the last of them
+        self._is_picking = False  # whether labels pick one score of each row
         # Of the models that ran since the last backward pass: model, number of its call, tensors
         self.outputs: list[tuple[WatchedModel, int, list[Tensor]]] = []
         self._forget()
@@ -62,6 +77,7 @@ class Tape(threading.local):
     def _forget(self) -> None:
         self.outputs, self._calls = [], list[tuple[Any, Any, Any, Any]]()
         self._derived: dict[int, Tensor] = {}  # from an output, by id
+        self._owners: dict[int, WatchedModel] = {}  # of the outputs, by id
         self._is_barred = False
 
     def go_on(self) -> None:
@@ -78,26 +94,33 @@ class Tape(threading.local):
         self._mode.stop()
         self._forget()
 
-    def begin(self, model: WatchedModel, output: Any) -> None:
-        """Take the output of a model that has just run; its gradient is needed."""
+    def begin(self, model: WatchedModel, output: Any, is_training: bool) -> None:
+        """Take the output of a model that has just run, whose gradient is needed; exchange it if in training."""
         tensors = [x for _, x in tensors_in(output) if x.is_floating_point() and x.requires_grad and x.ndim]
         tensors = [x for x in tensors if len(x) == len(tensors[0]) >= _FEWEST and not is_sharded(x)]
         is_small = sum(x.numel() for x in tensors) <= _MOST_VALUES and len(self.outputs) < _MOST_OUTPUTS
-        if self._is_over or model.step < _FIRST or torch_private.has_compiled():
+        if model.label not in self._known:  # one that learns from a model which was trained before
+            self._known.add(model.label)
+            self._is_over, self._is_proven, self._n_read = False, False, 0
+        if (self._is_over and not self._is_picking) or model.step < _FIRST or torch_private.has_compiled():
             return
-        self._is_barred |= not is_small
-        if tensors:
-            self.outputs.append((model, Counter(id(one) for one, *_ in self.outputs)[id(model)], tensors))
+        self._is_barred |= is_training and not is_small
+        if tensors and (is_small or is_training):
+            self._owners |= {id(x): model for x in tensors}
             self._derived.update((id(x), x) for x in tensors)
+        if tensors and is_training:
+            self.outputs.append((model, Counter(id(one) for one, *_ in self.outputs)[id(model)], tensors))
 
     def see(self, function: Any, args: Any, kwargs: Any, output: Any) -> None:
         """Note a call that depends on an output."""
-        if self._is_barred or not any(id(x) in self._derived for x in _tensors((args, kwargs))):
+        if self._is_barred or not any(id(x) in self._derived for x in tensors_of((args, kwargs))):
             return
         name = getattr(function, "__name__", "")
+        if name.endswith("_like"):
+            return  # it takes the shape only
         is_in_place = name.endswith("_") and (not name.endswith("__") or name.startswith("__i"))
         is_in_place |= kwargs.get("out") is not None
-        results = _tensors(output)
+        results = tensors_of(output)
         if name in _BARRED or (is_in_place and name not in ("__index__", "__invert__")):
             self._is_barred = name != "backward"
         elif len(self._calls) >= _MOST_CALLS:
@@ -113,13 +136,30 @@ class Tape(threading.local):
             calls = self._leading_to(loss)
             # Some functions cannot be called again, such as one with a state of its own.
             with contextlib.suppress(Exception), torch.no_grad():
+                self._read_calls(calls)
                 again = loss.detach().reshape(())
-                if self._n_agreed < _CERTAIN:
+                if self._n_agreed < _CERTAIN and not self._is_over:
                     again = self._computed_again(calls, loss, None)
                 # On a device it is seen when it is read.
-                if loss.device.type != "cpu" or _agree(float(again), float(loss)):
+                is_same = loss.device.type != "cpu" or _agree(float(again), float(loss))
+                if is_same and self.outputs and not self._is_over:
                     self._compared.append(self._exchange(calls, loss, again))
         self.drop()  # `loss.backward()` runs inside the mode and puts it back
+
+    def _read_calls(self, calls: list[Call]) -> None:
+        """Tell what the calls show by themselves: in the first losses, and the labels in each."""
+        self._n_read += 1
+        is_first = self._n_read <= _CERTAIN
+        found = hand_written.labels_in(calls, self._derived) if is_first or self._is_picking else None
+        with torch.enable_grad():
+            if found is not None and (logarithms := hand_written.log_probabilities(found[0])) is not None:
+                self._is_picking, picked = True, logarithms.gather(1, found[1][:, None])
+                self.see_criterion(PICKED, logarithms, found[1], -picked.mean(), {})
+        if is_first and (words := hand_written.subtracted(calls)) is not None:
+            self._tell(RANGE, f"{words} ({place_of_caller()})")
+        for teacher, student in hand_written.only_compared(calls, self._owners) if is_first else ():
+            if (words := self._taught(teacher, student)) is not None:
+                self._tell(TAUGHT, words)
 
     def read(self) -> Deferred[list[None]]:
         """Record the comparisons so far in the models."""
@@ -168,8 +208,8 @@ class Tape(threading.local):
     def _leading_to(self, loss: Tensor) -> list[Any]:
         needed, calls = {id(loss)}, []
         for call in reversed(self._calls):
-            if any(id(x) in needed for x in _tensors(call[3])):
-                needed |= {id(x) for x in _tensors(call[1:3])}
+            if any(id(x) in needed for x in tensors_of(call[3])):
+                needed |= {id(x) for x in tensors_of(call[1:3])}
                 calls.append(call)
         return calls[::-1]
 
@@ -181,10 +221,10 @@ class Tape(threading.local):
             return values.get(id(one), one) if isinstance(one, Tensor) else one
 
         for function, args, kwargs, output in calls:
-            if exchanged is None or any(id(x) in values for x in _tensors((args, kwargs))):
+            if exchanged is None or any(id(x) in values for x in tensors_of((args, kwargs))):
                 given, named = (torch_private.map_leaves(one, now) for one in (tuple(args), kwargs))
                 result = function(*given, **named)
-                pairs = zip(_tensors(output), _tensors(result), strict=True)
+                pairs = zip(tensors_of(output), tensors_of(result), strict=True)
                 values |= {id(old): new for old, new in pairs}
         risen: Tensor = now(loss)
         return risen.detach().reshape(())
@@ -192,10 +232,6 @@ class Tape(threading.local):
 
 def _agree(again: float, plain: float) -> bool:
     return math.isfinite(plain) and abs(again - plain) <= _SAME * abs(plain)
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    return [leaf for leaf in torch_private.leaves_of(value) if isinstance(leaf, Tensor)]
 
 
 def unrelated_outputs(models: Iterable[WatchedModel]) -> str | None:

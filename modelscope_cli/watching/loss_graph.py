@@ -72,9 +72,10 @@ def broadcast_in(loss: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None
         node = nodes.popleft()
         inputs = [other for other, _ in node.next_functions if other is not None]
         if node.name() in _DIFFERENCES and len(inputs) == 1:  # the target needs no gradient
-            difference, prediction = output_shape_of(node), output_shape_of(inputs[0])
-            if difference is not None and prediction is not None and _is_square(prediction, difference):
-                return prediction, difference
+            difference = output_shape_of(node)
+            n = difference[0] if difference else 0
+            if n > 1 and difference == (n, n) and output_shape_of(inputs[0]) == (n, 1):
+                return (n, 1), (n, n)
         nodes.extend(inputs)
     return None
 
@@ -304,11 +305,3 @@ def has_weighted_likelihoods(terms: Sequence[Term]) -> bool:
     products = [term.node for term in terms if term.kind == "Mul" and len(_inputs(term.node)) == 1]
     kinds = {_kind_of(one) for node in products for one in _nodes_behind(node, _FOLLOWED)}
     return len(factors) >= _MANY_TERMS or not kinds.isdisjoint(_LIKELIHOODS)
-
-
-def _is_square(prediction: tuple[int, ...], difference: tuple[int, ...]) -> bool:
-    return (
-        len(prediction) == len(difference) == 2
-        and prediction[0] == difference[0] == difference[1] > 1
-        and prediction[1] == 1
-    )

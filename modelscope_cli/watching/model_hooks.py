@@ -85,7 +85,7 @@ class PassWatch:
     ) -> None:
         self._registry, self._losses, self._bookkeeper = registry, losses, bookkeeper
         self._guard, self._settle, self._replicas = guard, settle, replicas
-        self._is_counting = is_counting
+        self._is_counting, self._name_in = is_counting, registry.name_inside
         self.garbage = GarbagePause()
         self.is_blind = False  # during passes of the recorder itself
         self.is_stepping = False  # an optimizer, without gradients, in a stretch without hooks
@@ -93,7 +93,7 @@ class PassWatch:
         self._handles: list[RemovableHandle] = []
         self._is_away = False  # whether the hooks are removed until the running root ends
         self._functional = FunctionalWatch(self._called)
-        self.tape = Tape()
+        self.tape = Tape(guard.tell_once, bookkeeper.taught)
         self.step_time, self.outputs = StepTime(), Outputs(self._count_prediction)
         self.resting = ExitStack()  # what is open while there are no hooks
         # The last model run without gradients, and whether in training mode.
@@ -150,10 +150,10 @@ class PassWatch:
     def _note_output(self, module: nn.Module, output: Any) -> None:
         """Follow the output of a root to criteria, and to the loss in steps that are planned to be recorded."""
         self.outputs.end(module, output)
-        if torch.is_grad_enabled() and module.training and self._is_counting():
+        if torch.is_grad_enabled() and self._is_counting():
             found = self._registry.find(peel(module))
             if found is not None and not self._losses.is_reevaluated and not is_transformed():
-                self.tape.begin(found[0], output)
+                self.tape.begin(found[0], output, module.training)
         self.tape.go_on()
 
     def count_evaluation(self, values: Any) -> bool:
@@ -277,10 +277,6 @@ class PassWatch:
         """Tell whether nothing inside a pass is recorded; without gradients, hooks may disable a fast path."""
         is_seen = self._replicas is not None and not isinstance(root, nn.parallel.DistributedDataParallel)
         return not (model.is_followed or is_seen) and torch.is_grad_enabled()
-
-    def _name_in(self, model: WatchedModel, module: nn.Module) -> str | None:
-        found = self._registry.find_in(model, module)
-        return found[1] if found is not None and found[0] is model else None
 
     def _begin_pass(self, module: nn.Module, args: Any) -> tuple[WatchedModel | None, bool]:
         """Return the model if this is a training pass, else None; and whether to record it."""

@@ -18,11 +18,11 @@ from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.patterns import Layer, explain, match_layers, parse_pattern
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler
 from modelscope_cli.records.naming import counted, some
-from modelscope_cli.records.watch import MADE_AGAIN, MOVING_NORMS
+from modelscope_cli.records.watch import LISTED, MADE_AGAIN, MOVING_NORMS
 from modelscope_cli.source_location import frame_of_caller, place_of_caller, walk_named
 from modelscope_cli.watching.finite_flags import FiniteFlags, Suspects
 from modelscope_cli.watching.model_inputs import EnteringKey, EnteringSums
-from modelscope_cli.watching.modes import layers_in_mode
+from modelscope_cli.watching.modes import layers_in_mode, unregistered_in
 from modelscope_cli.watching.step_sums import StepSums
 
 # Wrappers of a model, by the name of their class or a base class, so that nothing has to be imported. Any other
@@ -345,6 +345,7 @@ class ModelRegistry:
         self.models: list[WatchedModel] = []
         self.is_closed = False
         self._patterns = patterns
+        self._listed: set[str] = set()  # what holds modules without registering them
         self.hidden: list[WatchedModel] = []  # run inside models without being registered in them
         self._named: list[WatchedModel] = []  # without rows; only their parameters are named
         self._strangers: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # run inside models, not part of them
@@ -370,8 +371,8 @@ class ModelRegistry:
         place = self.find(module)
         return place[1] if place is not None and place[0] is model else None
 
-    def find_in(self, model: WatchedModel, module: nn.Module) -> tuple[WatchedModel, str] | None:
-        """Return `find` of a module that ran inside a model, which may have been added after its first run."""
+    def name_inside(self, model: WatchedModel, module: nn.Module) -> str | None:
+        """Return `name_in` of a module that ran inside a model, which may have been added after its first run."""
         root = model.root()
         if self.find(module) is None and root is not None and module not in self._strangers:
             self.register(root)
@@ -379,7 +380,8 @@ class ModelRegistry:
                 self._strangers.update(module.modules())
                 if module.training and any(p.requires_grad for p in module.parameters()):
                     self.take_in(module)
-        return self.find(module)
+                    self._listed |= {f"{model.label}.{one}" for one in unregistered_in(root, module)}
+        return self.name_in(model, module)
 
     def take_in(self, module: nn.Module, kind: str | None = None) -> None:
         """Add a module that is trained with a model without being registered in it, as in a Python list."""
@@ -422,7 +424,8 @@ class ModelRegistry:
         return any(p is parameters[0] for root in roots for p in root.parameters()) if parameters else False
 
     def at_end(self) -> Iterator[tuple[str, str]]:
-        """Yield an event for each model that was made again, or has frozen norms in training mode."""
+        """Yield events: models made again, frozen norms in training mode, modules in plain lists."""
+        yield from ((LISTED, one) for one in sorted(self._listed))
         for one in self.models:
             names = [name for name, is_frozen in one.frozen_norms.items() if is_frozen]
             if names and one.is_stepped:
@@ -467,16 +470,12 @@ class ModelRegistry:
     def check_patterns(self) -> list[str]:
         """Refuse `--layer` once there is a model to train and no pattern matches in any; return notes on ambiguous
         words."""
+        roots = [root for model in self.models if (root := model.root()) is not None]
         if any(model.wanted for model in self.models):
-            roots = [root for model in self.models if (root := model.root()) is not None]
             every = [layer for root in roots for layer, _ in written_layers(root)]
             return list(filter(None, (explain(parse_pattern(one), every) for one in self._patterns)))
-        if not self._patterns:
-            return []
-        for model in self.models:
-            root = model.root()
-            if root is not None:
-                match_layers(parse_pattern(self._patterns[0]), [layer for layer, _ in written_layers(root)])
+        for root in roots if self._patterns else ():
+            match_layers(parse_pattern(self._patterns[0]), [layer for layer, _ in written_layers(root)])
         return []
 
     def held_by_none(self, parameters: Iterable[Tensor]) -> list[WatchedModel]:

@@ -1,4 +1,6 @@
-"""Layers that behave differently in training mode and in evaluation mode."""
+"""Layers that behave differently in training mode and in evaluation mode, and those a model does not register."""
+
+from collections.abc import Iterator
 
 from torch import nn
 
@@ -19,6 +21,15 @@ def layers_in_mode(root: nn.Module | None, is_training: bool) -> tuple[str, ...]
 
     modules = [one for one in root.modules() if one.training == is_training and _asks_for_mode(one)]
     return tuple(dict.fromkeys(type(one).__name__ for one in modules if is_training or not is_frozen(one)))
+
+
+def unregistered_in(root: nn.Module, module: nn.Module) -> Iterator[str]:
+    """Yield the name of each attribute that holds a module in a list or a dictionary, and which of both it is."""
+    for path, owner in root.named_modules():
+        for name, held in vars(owner).items():
+            several = held.values() if (is_dict := isinstance(held, dict)) else held
+            if (is_dict or isinstance(held, list | tuple)) and any(one is module for one in several):
+                yield f"{path}.{name}: {'Dict' if is_dict else 'List'}".removeprefix(".")
 
 
 def _asks_for_mode(module: nn.Module) -> bool:

@@ -143,9 +143,7 @@ def find_birth(
 def _nearest_to_loss(model: WatchedModel, parameters: list[str]) -> str:
     """Return the first parameter of the layer that ran last, which passes its gradient to those before it."""
     places = {} if model.suspects is None else model.suspects.order
-    return max(
-        parameters, key=lambda name: (places.get(name.rpartition(".")[0], -1), -parameters.index(name))
-    )
+    return max(parameters, key=lambda name: places.get(name.rpartition(".")[0], -1))
 
 
 def _spoilt(model: WatchedModel) -> list[str]:

@@ -54,9 +54,8 @@ def record_of(series: RunSeries, *, is_running: bool = False) -> WatchRecord:
     )
     judged = judge_training(series, series.facts, trials)
     crash = next((found for rank in series.ranks if (found := (rank.end or {}).get("crash"))), None)
-    verdict, reason = (
-        (CRASHED, f"crashed at step {series.steps}{crash}") if crash else (judged.verdict, judged.reason)
-    )
+    crashed = CRASHED, f"crashed at step {series.steps}{crash}"
+    verdict, reason = crashed if crash else (judged.verdict, judged.reason)
     if first.exit_code == INTERRUPTED and not crash:
         reason = "; ".join(filter(None, (f"interrupted at step {series.steps}", reason)))
     return replace(record, findings=judged.findings, verdict=verdict, reason=reason)

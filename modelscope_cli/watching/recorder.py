@@ -103,6 +103,7 @@ class Recorder:
         )
         self.step_time = self.guard.step_time = self._passes.step_time
         self.criteria = CriterionWatch(self._is_counting, self._passes.count_evaluation, self.guard.tell_once)
+        self._passes.tape.see_criterion = self.criteria.see
         self.clocks = Clocks(self.bookkeeper)
         self._trained: dict[int, tuple[weakref.ref[Stepper], list[int], list[WatchedModel]]] = {}
         self._stepping: list[OpenStep] = []

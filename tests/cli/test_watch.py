@@ -305,8 +305,10 @@ def test_a_log_of_stdout_has_the_verdict_below_the_rows(run, cwd):
 
 @pytest.mark.parametrize("format", ["json", "csv", "tsv", "github"])
 def test_a_format_that_was_asked_for_is_nothing_else(run, cwd, format):
-    (cwd / "loop.py").write_text(SPOILT)
+    (cwd / "loop.py").write_text(SPOILT + "\nprint('said by the script')\n")
     told = run(f"watch --format {format} loop.py 30")
+    assert "said by the script" in told.err
+    assert "said by the script" not in told.out
     assert "try: look" not in told.out or format == "github"
     if format == "json":
         assert json.loads(told.out)["findings"][0]["code"] == "MS701"

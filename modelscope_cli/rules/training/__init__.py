@@ -100,7 +100,7 @@ def judge_training(
     reasons = [] if is_measured else [_how_far(case)]
     if not reasons and main and main.has_fallen:
         is_open = main.is_falling and chance and (case.progress.guessed or 0.0) > _IMBALANCED
-        reasons = [f"it learns: {_how_far(case)}"]
+        reasons = [f"it learns: {_how_far(case)}{case.progress.right if chance is None else ''}"]
         if is_open:
             reasons[0] += f", and is still falling; chance level is {chance:.3g}"
     reasons += [f"not tested: {'; '.join(untested)}"] if untested else []
@@ -206,7 +206,7 @@ def _why_unknown(case: Case) -> str | None:
         return f"{reason}; {far[0]}: {loss.STANDARDISE}"
     chance, begun = case.progress.chance, _may_have_begun(case)
     reason += "" if main.has_fallen or begun else ", a difference within the noise"
-    reason += f"; chance level is {chance:.3g}" if chance is not None else ""
+    reason += f"; chance level is {chance:.3g}" if chance is not None else case.progress.right
     if begun:
         labels = labels_seen(case.facts, case.course.steps)
         return f"{reason}; {case.course.steps:,} steps, of at most about {labels:,.0f} labels, are too few to tell"

@@ -11,8 +11,10 @@ from modelscope_cli.records.watch import (
     ACTIVE,
     COLLAPSED,
     DETACHED,
+    LISTED,
     LOOSE,
     STALE_NORMS,
+    TAUGHT,
     UNHELD,
     UNLOADED,
     WatchedParameter,
@@ -34,6 +36,7 @@ _ONCE = "call optimizer.zero_grad() once after each optimizer.step(), not before
 _IN_CLOSURE = "call optimizer.zero_grad() first in the closure, which LBFGS calls several times a step"
 _FIXED = "; if it is a teacher, call it under torch.no_grad() and leave its parameters out of the optimizer"
 _TEACHER = "leave a teacher out of the optimizer; a model that is to be trained must run outside of no_grad()"
+_OUT = "make the optimizer from the student's parameters only, and run the teacher in eval() under torch.no_grad()"
 _FREE = "pass the optimizer [p for p in model.parameters() if p.requires_grad], once every layer is in place"
 
 
@@ -127,6 +130,10 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     is_free = all(x.requires_grad for one, x in case.stated() if one.model == first.model)
     is_other = is_whole and not strangers and bool(models - unheld_models)
     hint = _FREE if not is_free else f"add its parameters to the optimizer{_FIXED}" if is_other else None
+    for one in case.told(LISTED):
+        held_in, kind = one.message.split(": ")
+        words += f"; {held_in} is a plain {kind.lower()}, which registers nothing"
+        hint = f"make {held_in} an nn.Module{kind}, so that parameters() and to() include its modules"
     yield TrainingSighting(first, 0, share, words, place, ERROR if is_certain else WARNING, hint=hint)
 
 
@@ -182,20 +189,20 @@ def _feeders(case: Case, trained: set[str]) -> set[str]:
     """Return the models in training mode whose output is the input of a trained one.
     Models in evaluation mode may be frozen on purpose; one that judges the output of a trained one feeds none."""
     fed = {one.model for one in case.facts.inputs if one.is_computed and not one.type}
-    return (
-        {one.model for one in case.facts.models if one.has_trained} if trained and trained <= fed else set()
-    )
+    are_fed = bool(trained) and trained <= fed
+    return {one.model for one in case.facts.models if one.has_trained and are_fed}
 
 
 @training_rule("MS737", "optimizer-of-another-model", ERROR, FEW_STEPS, Link.BOOKKEEPING)
 def holds_strangers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """An optimizer holds parameters of a model that is never run.
+    """An optimizer holds parameters of a model that is never run, or of a teacher.
 
     Measure: steps without a gradient
-    Source: certain: no module that runs has these parameters
+    Source: certain: no module that runs has these parameters, or a student follows them
     Hint: make the optimizer from the parameters of the trained model, once the model is complete
-    Why: the steps change a model that is not used
+    Why: the steps change a model that is not used, or should not change
     """
+    yield from (replace(one, step=0, hint=_OUT) for one in case.told(TAUGHT))
     for one in _holding_strangers(case, threshold, are_most=True) if case.course.steps >= threshold else ():
         count = counted(one.strangers, "parameter")
         words = f"{one.optimizer} holds {count}, none of which belongs to a model that runs"

@@ -188,9 +188,8 @@ def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def _is_decided(layer: WatchedLayer) -> bool:
     """Tell whether the other channels are initially hardly ever zero, as for similar inputs such as maxima.
     The sign of a channel is then that of the mean, and half of them are zero by chance."""
-    dead, zero = (
-        shares[0] if shares else None for shares in (layer.series.dead_fraction, layer.series.zero_fraction)
-    )
+    series = layer.series
+    dead, zero = (one[0] if one else None for one in (series.dead_fraction, series.zero_fraction))
     return dead is not None and zero is not None and zero - dead < _HARDLY_EVER * (1 - dead)
 
 
@@ -314,9 +313,7 @@ def symmetric(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         first, *others = alike
         assert first.facts is not None
         size = first.facts.start_rms
-        words_at_first = (
-            "every value of it is 0" if size == 0 else f"all its rows are the same (rms {size:.2g})"
-        )
+        words_at_first = f"all its rows are the same (rms {size:.2g})" if size else "every value of it is 0"
         still = f", and still identical after {counted(case.course.steps, 'step')}"
         words = f"{words_at_first} at first{still if first.facts.is_alike else ''}"
         yield TrainingSighting(first, 0, size, words + case.beside(others))

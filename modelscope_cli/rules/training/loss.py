@@ -202,9 +202,7 @@ def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         words = f"the loss is no better than chance: its mean is {start} and {end}"
     if chance is not None and course.end > 0.85 * chance:
         words += f"; chance level is {chance:.3g}"
-    accuracy, guessed = case.progress.accuracy, case.progress.guessed
-    if accuracy is not None and guessed is not None:
-        words += f"; accuracy {percent(accuracy, 1)} (chance {percent(guessed, 1)})"
+    words += case.progress.right
     again = next((event.message for event in case.course.events if event.kind == MADE_AGAIN), None)
     words, hint = (f"{words}; {again}", _ONCE) if again else (words, None)
     yield TrainingSighting(None, None, course.end, words, _place(case), hint=hint)
@@ -375,10 +373,8 @@ def _constant_is_better(case: Case, judged: Sequence[WatchedCriterion]) -> Itera
 
 def _has_follower(case: Case) -> bool:
     """Tell whether a model changes without an optimizer, such as an average, which lags behind at first."""
-    return any(
-        not one.optimizer and one.facts is not None and one.facts.has_changed
-        for one in case.course.parameters
-    )
+    unheld = [one.facts for one in case.course.parameters if not one.optimizer]
+    return any(facts is not None and facts.has_changed for facts in unheld)
 
 
 @training_rule("MS756", "predictions-unrelated-to-targets", WARNING, 0.005, Link.LAYERS)
@@ -412,10 +408,10 @@ def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         ]
         if highest[1] < threshold and highest[0] < _GROWS * threshold:
             share = statistics.fmean(shares[-third:])
-            words = f"predictions and targets of {one.name} are uncorrelated: over the samples of a batch"
-            words += (
-                f" their covariance is {share:.2g} times the variance of the targets, and it does not grow"
+            words = (
+                f"predictions and targets of {one.name} are uncorrelated: over the samples of a batch their"
             )
+            words += f" covariance is {share:.2g} times the variance of the targets, and it does not grow"
             yield TrainingSighting(None, one.series.step[third], share, words, one.place)
             return
     yield from _exchangeable(case)

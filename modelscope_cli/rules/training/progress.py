@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from modelscope_cli.records.naming import percent
 from modelscope_cli.records.run import luck_of
 from modelscope_cli.records.training_facts import OptimizerFacts
 from modelscope_cli.records.watch import LOOSE, POLICY, Event, ScalarSeries, TrainingFacts, WatchedCriterion
@@ -116,6 +117,13 @@ class CourseOfTraining:
     def main(self) -> LossCourse | None:
         """The loss of the optimizer that has the most of them."""
         return max(self.losses, key=lambda one: one.n, default=None)
+
+    @property
+    def right(self) -> str:
+        """Return the accuracy in words, after a semicolon; empty where it is not known."""
+        if self.accuracy is None or self.guessed is None:
+            return ""
+        return f"; accuracy {percent(self.accuracy, 1)} (chance {percent(self.guessed, 1)})"
 
     @property
     def is_measured(self) -> bool:

@@ -22,6 +22,8 @@ from modelscope_cli.rules.training.rule_types import (
 )
 from modelscope_cli.rules.training.updates import SMALL, still_weights
 
+PLATEAU = "ReduceLROnPlateau"
+BY_MODE = f"{PLATEAU}.step() takes a loss with mode='min', an accuracy with mode='max'; or raise its patience"
 _GONE = 1.001e-2  # share of the highest learning rate below which hardly anything is learnt
 _NOTHING = 1e-6  # the same below which nothing is: no schedule of a training ends there on purpose
 _WASTED = 0.25  # of the steps, at a rate of exactly zero
@@ -76,7 +78,9 @@ def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             since = steps[gone.index(True)]
             words = f"the learning rate of {label} falls from {peak:.2g} to {values[-1]:.2g},"
             words += f" and is below 1 % of its peak for {percent(share)} of the run"
-            yield TrainingSighting(None, since, share, words, place)
+            plateaus = {one.optimizer: one.made for one in case.facts.schedules if one.schedule == PLATEAU}
+            hint = BY_MODE if label in plateaus else None
+            yield TrainingSighting(None, since, share, words, plateaus.get(label, place), hint=hint)
         elif len(rates) == 1 and (zero := _zero_since(groups)) is not None:
             share = (case.course.steps - zero) / case.course.steps
             if share >= _WASTED and case.course.steps - zero >= MIN_STEPS:
@@ -245,7 +249,9 @@ def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSightin
         norms = _norms_together(own)
         norms = norms[len(norms) // 2 :] if is_early else norms  # a scaler adjusts its scale first
         is_even = len(norms) >= MIN_RECORDS and 0 < max(norms) <= (1 + threshold) * min(norms)
-        if is_even and any(_varies(one.series.grad_norm) for one in own):
+        # Those of a single repeated batch do not differ even without clipping
+        every = [found for one in own if (found := known(one.series.grad_norm))]
+        if is_even and any(max(found) > _UNEVEN * min(found) for found in every):
             words = f"the gradients of {label} are clipped to a norm of {rounded(norms[-1])}"
             words += " in every recorded step, so no step changes a weight noticeably"
             if is_early:
@@ -253,12 +259,6 @@ def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSightin
                 words += f"leaving a norm of {rounded(norms[-1])} at every step"
             hint = _UNSCALED if is_early else None
             yield TrainingSighting(None, 0, norms[-1], words, case.made(label), hint=hint)
-
-
-def _varies(norms: Sequence[float | None]) -> bool:
-    """Tell whether the norms differ, which those of a single repeated batch do not even without clipping."""
-    found = known(norms)
-    return max(found, default=0.0) > _UNEVEN * min(found, default=0.0)
 
 
 def _norms_together(parameters: Sequence[WatchedParameter]) -> list[float]:

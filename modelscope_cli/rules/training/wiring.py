@@ -23,7 +23,6 @@ from modelscope_cli.rules.training.rule_types import (
 )
 
 _WITHIN = {"cross_entropy": "softmax", "binary_cross_entropy_with_logits": "sigmoid"}
-_WIDTH = {"sigmoid": 1.0, "tanh": 2.0, "hardtanh": 2.0}  # of the range of an activation
 _LOGARITHM = 1e-3  # above the logarithm of a probability to which a script adds a small constant
 _NO_VARIANCE = 1e-12
 _NEGATIVE = -1e-3  # below what rounding makes of a loss of 0
@@ -31,6 +30,7 @@ _NONE_LEFT = 0.05  # of both losses of adversaries, at first 2 log 2 and log 2
 _ROUNDING = 1e-6  # of a spread
 _NEARLY_NOTHING = 0.5  # of the cost of guessing between all classes
 _WITHOUT_END = 20.0  # times its first value: a likelihood may be negative, but does not fall as far
+_BELOW = 0.5  # of the accuracy by chance
 _FAR_ABOVE = 1.5  # times the cost of guessing, and the first value
 _MANY = 8  # rows of a batch, which have one class by chance at most once in 128 times; steps
 _NEARLY_ALL = 0.9  # of the steps; of the labels
@@ -114,7 +114,7 @@ def squashed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Hint: remove the activation after the last layer
     Why: the model cannot output the values that are clipped, and they pass no gradient
     """
-    yield from _out_of_reach(case, threshold)
+    yield from (replace(one, step=0) for one in case.told(events.RANGE))
     for one in _losses(case):
         inner = _WITHIN.get(one.name)
         is_squashed = one.made_by in ("relu", "tanh", "sigmoid", "hardtanh") and one.made_by != inner
@@ -123,17 +123,6 @@ def squashed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         lost = "nothing below zero" if one.made_by == "relu" else "nothing beyond 1"
         words = f"{one.name} receives the output of {one.made_by}, so its logits can be {lost}"
         yield TrainingSighting(None, one.series.step[0], len(one.series.step), words, one.place)
-
-
-def _out_of_reach(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Numeric targets that vary more than the range of the activation before the loss."""
-    for one in _losses(case):
-        variances = known(one.series.target_variance)
-        most = (_WIDTH.get(one.made_by or "", math.inf) / 2) ** 2
-        if len(variances) >= threshold and min(variances) > most:
-            words = f"{one.name} compares the output of {one.made_by} with targets whose standard"
-            words += f" deviation is {math.sqrt(variances[0]):.3g}: most of them are out of range"
-            yield TrainingSighting(None, one.series.step[0], len(variances), words, one.place)
 
 
 @training_rule("MS722", "loss-has-the-wrong-sign", ERROR, 3, Link.WIRING)
@@ -156,6 +145,7 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         pairs = beside_the_loss(one, case.course.loss)
         if len(pairs) < threshold or not _rises([value for value, _ in pairs]):
             continue
+        below = _BELOW / (one.classes or 1)
         rise = f"which rises from {pairs[0][0]:.3g} to {pairs[-1][0]:.3g}"
         maximizer = next((each for each in case.facts.optimizers if each.maximizes), None)
         scale = scale_of(one, case.course.loss) or 0.0
@@ -166,6 +156,8 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             words, place = f"the loss is minus {one.name}, {rise}", one.place
         elif maximizer is not None:
             words, place = f"{maximizer.optimizer} maximises the loss, {rise}", maximizer.made
+        elif case.fails and (right := progress.accuracy_of(one)[0]) is not None and right < below:
+            words, place = f"the loss falls, but not {one.name}, {rise}{case.progress.right}", one.place
         else:
             continue
         yield TrainingSighting(None, one.series.step[0], len(pairs), words, place)

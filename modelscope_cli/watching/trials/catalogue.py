@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelscope_cli.records.naming import rounded
+from modelscope_cli.rules.training.recipe import BY_MODE, PLATEAU
 from modelscope_cli.watching.trials import data, examine, gradients, modes, optimizers
 from modelscope_cli.watching.trials.change import Act, Change
 from modelscope_cli.watching.trials.criterion_changes import expected_input, no_label_smoothing, usual_logits
@@ -193,12 +194,10 @@ def _held_low(clues: Clues) -> dict[str, Any] | None:
 
 
 def _low_rate(clues: Clues) -> str:
-    one, name = _held_low(clues), _schedule(clues)
-    return (
-        f"{name} keeps the mean learning rate at {one['mean']:.2g}, far below {one['given']:.2g}: "
-        if one
-        else ""
-    )
+    if (one := _held_low(clues)) is None:
+        return ""
+    rates = f"at {one['mean']:.2g}, far below {one['given']:.2g}"
+    return f"{_schedule(clues)} keeps the mean learning rate {rates}: "
 
 
 def _schedule(clues: Clues) -> str:
@@ -208,6 +207,8 @@ def _schedule(clues: Clues) -> str:
 
 def _schedule_to_write(clues: Clues) -> str:
     one = _held_low(clues)
+    if _schedule(clues) == PLATEAU:
+        return BY_MODE
     if one is None or not 0 < one["rate"] <= _LOW * one["given"]:
         return "leave out the schedule, or set its length to the number of its step() calls"
     name, reached = _schedule(clues), f"the learning rate reaches only {one['rate']:.2g}"

@@ -52,10 +52,11 @@ def rate_times(factor: float) -> Change:
 
 def constant_rate(act: Act) -> Any:
     """Step at the highest rate of a schedule of torch all the time."""
+    first: dict[int, float] = {}  # by group: ReduceLROnPlateau keeps no initial rate
 
     def highest(_: Optimizer, group: Group) -> Group:
-        rate = group.get("max_lr", group.get("initial_lr"))
-        return {} if rate is None else {"lr": rate}
+        own = first.setdefault(id(group), group["lr"])
+        return {"lr": group.get("max_lr", group.get("initial_lr", own))}
 
     return _with_groups(highest, act)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.utils.data import DataLoader, SequentialSampler
 
 from modelscope_cli.source_location import place_of_caller
@@ -90,6 +90,7 @@ class Surveyor:
                     *wrapped_criteria(self._see_criterion),
                     *[(functional, name, self._dropping(getattr(functional, name))) for name in DROPOUTS],
                     *[after(kind, partial(self._place, name)) for name, kind in made.items()],
+                    after(ReduceLROnPlateau, partial(self._place, "schedule")),
                     after(Optimizer, self._place_optimizer),
                     (torch.autograd, "backward", placed),
                 )

@@ -47,6 +47,7 @@ def test_a_schedule_does_not_see_the_other_rate():
             ),
             0.3,
         ),
+        (lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o, patience=0, cooldown=0), 0.1),
     ],
 )
 def test_a_constant_rate_is_the_highest_of_the_schedule(train, make, peak):
@@ -59,7 +60,8 @@ def test_a_constant_rate_is_the_highest_of_the_schedule(train, make, peak):
 
     def step(model, optimizer, x, y):
         usual_step(model, optimizer, x, y)
-        schedules[-1].step()
+        is_plateau = isinstance(schedules[-1], torch.optim.lr_scheduler.ReduceLROnPlateau)
+        schedules[-1].step(*[1.0] * is_plateau)  # no better than before
 
     with changed(optimizers.constant_rate):
         found = train(scheduled, step)
