@@ -1,7 +1,7 @@
 """`modelscope explain`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -24,6 +24,8 @@ from modelscope_cli.shell.options import (
 from modelscope_cli.shell.output import check_tensors_file, emit, save_as, save_report
 from modelscope_cli.shell.output_options import Out, OutputOptions, Resume, Save
 from modelscope_cli.shell.parameters import command
+
+NOT_MET = 1
 
 
 @command
@@ -70,6 +72,10 @@ def explain(
             "or none.",
         ),
     ] = "quick",
+    require: Annotated[
+        Literal["passed"] | None,
+        typer.Option(rich_help_panel="Receipt", help="Exit with 1 unless the best map passes its tests."),
+    ] = None,
     hook: Hook = None,
     output_kind: OutputKind = "auto",
     out: Out = None,
@@ -82,7 +88,7 @@ def explain(
     on: ModelOptions,
     data: InputOptions,
     show: OutputOptions,
-) -> None:
+) -> int:
     """Show the evidence for a class in an image, and test each map.
 
     The layer is found by tracing one pass back from the score, and the reason for the choice is printed. Maps that
@@ -93,9 +99,9 @@ def explain(
       modelscope explain demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors
 
       modelscope explain demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --method
-        hirescam
+        hirescam --require passed
     """
-    from modelscope_cli.analysis.explaining.request import choose_methods, receipt_kind
+    from modelscope_cli.analysis.explaining.request import check_requirement, choose_methods, receipt_kind
     from modelscope_cli.inputs.files import find_images
     from modelscope_cli.report.explain.table import explain_columns, explain_sheet
 
@@ -104,6 +110,7 @@ def explain(
     where.layout.check(explain_columns())
     choose_methods(method)
     kind = receipt_kind(receipt)
+    check_requirement(require, kind)
     inputs = data.request(files, on.seed)
     if save_tensors is not None:
         if not console.settings.is_silent:
@@ -120,6 +127,7 @@ def explain(
         labels=labels,
         layer=layer,
         receipt=kind,
+        require=require,
         hook=hook or (),
         output_kind=output_kind,
         out=out,
@@ -132,3 +140,4 @@ def explain(
         record = save_as(record, save_tensors)
     record = save_report(record, folder, has_content=bool(interrupts.resumable))
     emit(where, explain_sheet(record), record)
+    return 0 if record.passed else NOT_MET

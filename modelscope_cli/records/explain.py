@@ -133,6 +133,7 @@ class ExplainRecord(Record):
         images: number of images.
         failures: for several images, the first failed tests, with map and image: `covering of gradcam on cat.png`.
         unfit: methods that were left out, and why: `hirescam: this model has no feature map ...`.
+        passed: with `require`, whether the winner passed its tests; otherwise True.
         tensors: the file of the maps; None where they were not saved.
         files: names inside `out_dir`; None and empty where nothing was saved.
         receipt_kind: `quick` or `none`.
@@ -149,6 +150,7 @@ class ExplainRecord(Record):
     rows: tuple[Explanation, ...]
     failures: tuple[str, ...] = ()
     unfit: tuple[str, ...] = ()
+    passed: bool = True
     tensors: str | None = None
     out_dir: str | None = None
     files: tuple[str, ...] = ()

@@ -155,6 +155,8 @@ def test_maps_that_disagree_are_told_in_one_line(method):
     ({"method": ","}, "is not a value of method"),
     ({"target": 77}, "out of range"),
     ({"layer": "type:Conv2d"}, "a map belongs to one"),
+    ({"require": "covering"}, "passed"),
+    ({"require": "passed", "receipt": False}, "needs the receipt"),
     ({"receipt": "quik"}, "did you mean quick"),
 ])  # fmt: skip
 def test_what_means_nothing_is_refused(how, message):

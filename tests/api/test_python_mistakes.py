@@ -94,6 +94,7 @@ def test_images_that_the_model_does_not_take_as_they_are(given, message):
     (lambda: ms.stats(NET, IMAGES, columns="foo"), "'foo' is not a value of columns", "try name, type"),
     (lambda: ms.stats(NET, IMAGES, columns=["mean", "sdt"]), "did you mean std", "columns='std'"),
     (lambda: ms.stats(NET, size="wide"), "'wide' in 'size=wide'", "size=224"),
+    (lambda: ms.explain(NET, require="passed", receipt=False), "require needs", "leave out receipt"),
     (lambda: ms.lrfind(NET, low=1.0, high=0.1), "'low=1, high=0.1' is not", "low=1e-5, high=10"),
     (lambda: ms.stats(NET.state_dict()), "a dict of weights is not a model", "model.load_state_dict(weights)"),
     (lambda: ms.train(NET, lr="high"), "'lr=high' is not a number", "give a number"),

@@ -257,6 +257,7 @@ def test_from_python_the_error_has_the_record(place):
         "diff resnet18 resnet18 --b-dtype bfloat16",
         "diff net.py:Net resnet18",
         "predict resnet18 {samples}/shapes --truth folders",
+        "explain resnet18 {star} --require passed --no-save",
     ],
 )
 def test_no_verdict_is_given_on_random_weights_in_place_of_those_that_could_not_be_had(refused, place, line):

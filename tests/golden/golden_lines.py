@@ -83,7 +83,7 @@ LINES = {
     # explain
     "explain_tiny": f"explain {TINY} {STAR} --size 48 --out maps",
     "explain_required": f"explain {TINY} {STAR} --size 32 --method hirescam,saliency --receipt quick --batch 64 "
-    "--no-save --target class-3 -l block3 --labels labels.txt #jt",
+    "--require passed --no-save --target class-3 -l block3 --labels labels.txt #jt",
     "explain_all": f"explain {TINY} {STAR} --size 32 --method all --receipt none --hook scale=1@conv "
     "--save-tensors maps.safetensors",
     "explain_folder": f"explain {TINY} demo/shapes/star --size 32 --method hirescam --receipt none -b 2 --workers 0 --out maps",
@@ -240,6 +240,7 @@ WRONG = [
     f"predict {BARE} {STAR} --truth missing.csv",
     f"predict {BARE}",
     f"explain {BARE} {STAR} --target nonsense",
+    f"explain {BARE} {STAR} --size 32 --method hirescam --receipt none --no-save --require passed",
     f"explain {BARE} {STAR} --no-save --out x",
     f"explain {BARE} {STAR} -l nonsense",
     "watch --steps 0 short.py",

@@ -23,6 +23,7 @@ from modelscope_cli.analysis.explaining.request import (
     ALL,
     AUTO,
     METHOD_NAMES,  # noqa: F401, of the docstring
+    check_requirement,
     choose_methods,
     receipt_kind,
 )
@@ -47,6 +48,7 @@ from modelscope_cli.records.explain import (
     FIGURES,
     MOST_SHOWN,
     NONE,
+    PASSED,
     QUICK,
     SCATTERED,
     ExplainedImage,
@@ -152,6 +154,7 @@ def explain(
     target: str | int = PREDICTED,
     layer: str | None = None,
     receipt: str | bool = QUICK,
+    require: str | None = None,
     hook: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
     force: bool = False,
@@ -170,6 +173,7 @@ def explain(
         layer: the layer to explain.
         receipt: whether to test the maps: quick (do they repeat, do they depend on the image and on the head, do
             they mark what the score depends on) or none. In Python, True is quick and False none.
+        require: exit with 1 unless the best map passed.
         hook: changes to values during the pass, in the syntax of `--hook`.
         out: folder for every finished block, over several image files; `force` allows one that is not empty.
 
@@ -180,10 +184,18 @@ def explain(
     """
     names = choose_methods(method)
     kind = receipt_kind(receipt)
+    check_requirement(require, kind)
     given = to_inputs(inputs, keywords)
     blocks = Blocks(out, force=force, **block_keywords(keywords))
     subject = Subject(
-        "explain", model, given, keywords, hook=hook, labels=keywords.get("labels"), progress=progress
+        "explain",
+        model,
+        given,
+        keywords,
+        hook=hook,
+        labels=keywords.get("labels"),
+        needs_weights=require is not None,
+        progress=progress,
     )
     try:
         subject.open(batch=1)  # an image is asked many times over before the next
@@ -220,6 +232,8 @@ def explain(
                 totals.add(one)
     hooks = subject.conclude()
     subject.tell_if_degenerate(totals.degenerate)
+    rows = totals.rows()
+    verdict = rows[0].receipt.verdict
     record = ExplainRecord(
         run=subject.run(),
         target=totals.words if totals.words is not None else PREDICTED,
@@ -227,9 +241,10 @@ def explain(
         logit=totals.logit / totals.images,
         probability=None if totals.probability is None else totals.probability / totals.images,
         images=totals.images,
-        rows=totals.rows(),
+        rows=rows,
         failures=tuple(totals.failures) if totals.images > 1 else (),
         unfit=tuple(f"{name}: {why}" for name, why in totals.unfit.items()),
+        passed=require is None or (verdict is not None and verdict.answer == PASSED),
         hooks=hooks,
         receipt_kind=kind,
         passes=totals.passes,

@@ -2,7 +2,8 @@
 
 import re
 
-from modelscope_cli.records.explain import NONE, QUICK, RECEIPTS
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.explain import NONE, PASSED, QUICK, RECEIPTS
 from modelscope_cli.records.refusals import check_word
 
 AUTO, ALL = "auto", "all"
@@ -28,6 +29,15 @@ def receipt_kind(receipt: str | bool) -> str:
         return QUICK if receipt else NONE
     check_word("receipt", receipt, RECEIPTS)
     return receipt
+
+
+def check_requirement(require: str | None, kind: str) -> None:
+    """Refuse a requirement other than `passed`, and one without a receipt."""
+    if require is None:
+        return
+    check_word("require", require, (PASSED,))
+    if kind == NONE:
+        raise UsageError("--require needs the receipt", "leave out --receipt none")
 
 
 def _letters(name: str) -> str:

@@ -184,6 +184,7 @@ def answer(record: ExplainRecord) -> str:
         maps += f", {sure or 'none'} of which passed" * (sure < len(methods) and n_tested > 0)
         words.append(f"evidence: {place} ({maps})")
     words += ["the weights are random"] if record.run.model.weights.resolved == "random" else []
+    words += [] if record.passed else ["the requirement is not met"]
     return "; ".join(words)
 
 

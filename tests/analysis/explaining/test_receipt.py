@@ -9,7 +9,9 @@ from torch import nn
 
 from modelscope_cli.analysis.explaining.receipt.randomisation import find_head, head_randomisation
 from modelscope_cli.analysis.explaining.receipt.verdict import judged, together, winner_first
-from modelscope_cli.records.explain import FAILED, NOT_MADE, NOT_TESTED, PASSED, WEAK, Receipt
+from modelscope_cli.analysis.explaining.request import check_requirement
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.explain import FAILED, NONE, NOT_MADE, NOT_TESTED, PASSED, QUICK, WEAK, Receipt
 
 
 @pytest.fixture
@@ -202,3 +204,12 @@ def test_the_winner_failed_least_and_then_covers_best():
         "unmeasured",
         "outlives",
     ]  # it is scattered
+
+
+def test_only_passed_can_be_required_and_not_without_a_receipt():
+    check_requirement("passed", QUICK)
+    with pytest.raises(UsageError):
+        check_requirement("covering>0", QUICK)
+    with pytest.raises(UsageError) as raised:
+        check_requirement("passed", NONE)
+    assert raised.value.hint == "leave out --receipt none"
