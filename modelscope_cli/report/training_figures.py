@@ -211,7 +211,12 @@ def draw_training(training: Trained, title: str, below: Sequence[HeatMap] = (), 
     over = [loss]
     if curves.accuracy:
         over.append(axes_at(figure, box.x0 * WIDE, top + _LOSS + _UNDER_LOSS, box.width * WIDE, _ACCURACY))
-        _draw_accuracy(over[1], curves.accuracy)
+        for line in curves.accuracy:
+            colour = (LINE, ACCENT, AMBER)[line.tone % 3]
+            over[1].plot(line.step, floats(line.value), "o-", lw=1.0, ms=3, color=colour, label=line.name)
+        over[1].set_ylim(-0.03, 1.03)
+        over[1].set_ylabel("accuracy")
+        over[1].legend(loc="best", frameon=False, fontsize=8)
     of_curves = {step for line in (*curves.loss, *curves.validation) for step in line.step}
     edges = _edges(sorted(of_curves.union(all_steps(training.layers))))
     for axes in (*over, *panels):
@@ -257,16 +262,6 @@ def _shade_lost(axes: Any, losses: Sequence[Line]) -> list[Any]:
     if not any(finite(line.value) for line in losses):
         axes.set_yticks([])
     return areas[:1]
-
-
-def _draw_accuracy(axes: Any, accuracy: Sequence[Line]) -> None:
-    """Draw the accuracies, 0 to 1, in training and validation."""
-    for line in accuracy:
-        look: dict[str, Any] = {"ms": 3, "color": (LINE, ACCENT, AMBER)[line.tone % 3], "label": line.name}
-        axes.plot(line.step, floats(line.value), "o-", lw=1.0, **look)
-    axes.set_ylim(-0.03, 1.03)
-    axes.set_ylabel("accuracy")
-    axes.legend(loc="best", frameon=False, fontsize=8)
 
 
 def _draw_rates(axes: Any, rates: Sequence[Line]) -> list[Any]:

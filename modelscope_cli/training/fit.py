@@ -94,6 +94,11 @@ def train_once(
         runner.fit(request.steps)
     memory.end = watcher.end(0, 0.0)
     series = merge_ranks([memory])
+    events = [one for one in series.events if one.kind == "broken"]
+    if last.is_over:
+        events.append(Event(runner.step, "non-finite-loss", "the loss was NaN or infinite"))
+    if (step := runner.interrupted_at) is not None:
+        events.append(Event(step, INTERRUPTED, f"Ctrl-C after {counted(step, 'step')}: stopped"))
     # Time depends on the machine. The validation images are the same each time, so only the last accuracy counts.
     criteria = tuple(one if one.is_training else _last(one) for one in series.facts.criteria)
     facts = replace(series.facts, criteria=criteria, time=None)
@@ -106,7 +111,7 @@ def train_once(
         lr=series.lr,
         held_out=tuple(held_out.results),
         held_out_labels=tuple(sorted(Counter(held_out.labels).items())),
-        events=(*(one for one in series.events if one.kind == "broken"), *_events(runner, last)),
+        events=tuple(events),
         births=series.births,
         training_accuracy=next((accuracy_of(one)[0] for one in facts.criteria if one.is_training), None),
     )
@@ -154,13 +159,6 @@ class LastFinite(Callback):
         if self.is_over:
             run.model.load_state_dict(self._weights)
             raise StopTraining
-
-
-def _events(runner: Runner, last: LastFinite) -> Iterator[Event]:
-    if last.is_over:
-        yield Event(runner.step, "non-finite-loss", "the loss was NaN or infinite")
-    if (step := runner.interrupted_at) is not None:
-        yield Event(step, INTERRUPTED, f"Ctrl-C after {counted(step, 'step')}: stopped")
 
 
 def classification_loss(n_classes: int | None) -> Callable[[Any, Tensor], Tensor]:

@@ -100,7 +100,10 @@ def _winners(rows: Sequence[Ablation]) -> list[Ablation]:
 
 
 def _facts(record: AblateRecord) -> tuple[tuple[str, str], ...]:
-    facts = [("target", target_words(record)), ("replaced by", _STAND_INS[record.mode])]
+    logit, share = record.baseline.target_logit, numbers.percent(record.baseline.target_probability)
+    target = f"{record.baseline.target}, {record.score_name} {numbers.number(logit)}"
+    target += f", probability {share}" * bool(share)
+    facts = [("target", target), ("replaced by", _STAND_INS[record.mode])]
     if record.baseline.accuracy is not None:
         words = numbers.accuracy_words(record.baseline.accuracy, record.images)
         if record.baseline.accuracy.low * record.classes <= 1:
@@ -110,15 +113,6 @@ def _facts(record: AblateRecord) -> tuple[tuple[str, str], ...]:
     facts += hook_facts(record.hooks)
     facts += not_called_facts(record.not_called)
     return tuple(facts)
-
-
-def target_words(record: AblateRecord) -> str:
-    """Return the target and its value for the intact model."""
-    baseline = record.baseline
-    words = f"{baseline.target}, {record.score_name} {numbers.number(baseline.target_logit)}"
-    if baseline.target_probability is None:
-        return words
-    return f"{words}, probability {numbers.percent(baseline.target_probability)}"
 
 
 def _column_words(record: AblateRecord) -> str:

@@ -62,21 +62,18 @@ def draw_explanations(record: ExplainRecord, explained: Sequence[ExplainedImage]
             axes = axes_at(figure, _MARGIN + across * cell, top + down * row, *size)
             if method:
                 _draw_map(axes, one, method, size[0])
-            else:
-                _draw_image(axes, one, max(int(size[0] * _TITLE_LETTERS), 12))
+                continue
+            most = max(int(size[0] * _TITLE_LETTERS), 12)
+            answer = f"{one.words}{' ' if one.probability is not None else ', '}{likelihood(one)}"
+            words = f"{shortened(Path(one.name).name, most)}\n{shortened(answer, most)}"
+            axes.set_title(words, loc="left", fontsize=9, color=INK, pad=3)
+            _show(axes, one.picture.permute(1, 2, 0).numpy())
         top += n_rows * row
     other = f"red raises the {shown[0].score_name}, blue lowers it"
     words = other if shown[0].index is None else "red is evidence for the class, blue against it"
     words = textwrap.fill(f"{words}, stronger values are more opaque; {_LEGEND}", int(width * _LETTERS))
     figure.text(_MARGIN / width, 0.4 * _LINE / height, words, fontsize=8, color=INK)
     return figure
-
-
-def _draw_image(axes: Any, one: ExplainedImage, most: int) -> None:
-    answer = f"{one.words}{' ' if one.probability is not None else ', '}{likelihood(one)}"
-    words = f"{shortened(Path(one.name).name, most)}\n{shortened(answer, most)}"
-    axes.set_title(words, loc="left", fontsize=9, color=INK, pad=3)
-    _show(axes, one.picture.permute(1, 2, 0).numpy())
 
 
 def _draw_map(axes: Any, one: ExplainedImage, method: str, width: float) -> None:

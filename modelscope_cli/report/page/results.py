@@ -17,7 +17,7 @@ from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.formats import render_json, strict
 from modelscope_cli.report.page.common import ERROR, SOUND, WARNING, environment, kind_of
-from modelscope_cli.report.page.html import Html, Section, element, facts, joined, render_page, within
+from modelscope_cli.report.page.html import Section, element, facts, joined, render_page, within
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.registry import view_of
 
@@ -53,9 +53,12 @@ def page_of_parts(records: Sequence[Shown], failed: Mapping[str, str]) -> str:
     # That a map fails its test says something about the method, not about the model.
     kinds = [part.kind for part in parts if part.command != "explain"]
     heading = parts[0].answer
-    sections = [
-        Section(part.command, part.command, within(part.command, part.as_part(heading))) for part in parts
-    ]
+    sections = []
+    for part in parts:  # each with its answer, unless that is the heading of the page
+        inner = (joined([element("h3", one.title), one.body]) for one in part.sections)
+        answer = element("p", part.answer, class_=f"answer {part.kind}".strip())
+        body = joined([answer if part.answer != heading else None, *inner])
+        sections.append(Section(part.command, part.command, within(part.command, body)))
     if failed:
         sections.append(Section("not-run", "not run", facts([*failed.items()])))
     first = parts[0]
@@ -83,12 +86,6 @@ class _Content:
         lead = element("p", f"modelscope {self.command}{title}")
         sections = [*self.sections, self.made]
         return render_page(self.title, lead, sections, [self.document], answer=self.answer, kind=self.kind)
-
-    def as_part(self, heading: str) -> Html:
-        """Return its answer, unless it is the heading of the page, and its sections, as one part of a page."""
-        inner = (joined([element("h3", one.title), one.body]) for one in self.sections)
-        answer = element("p", self.answer, class_=f"answer {self.kind}".strip())
-        return joined([answer if self.answer != heading else None, *inner])
 
 
 def _content_of(
