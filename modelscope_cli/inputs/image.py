@@ -124,12 +124,14 @@ def _broken(file: ListedImage, error: Exception) -> UnreadableImageError:
         )
     if isinstance(error, UnidentifiedImageError):
         if file.count_bytes() == 0:
-            return UnreadableImageError(EMPTY, f"'{file.name}' is empty", look)
+            hint = f"rm {shlex.quote(file.name)}   or copy the image again"
+            return UnreadableImageError(EMPTY, f"'{file.name}' is empty", hint)
         path = Path(file.name)
         if path.suffix.lower() in {*OTHER_SUFFIXES, ".pdf"}:
             look = f"magick {shlex.quote(file.name)} {shlex.quote(str(path.with_suffix('.png')))}"
-        is_named_so = is_picture(file.name)
-        problem = f"is not an image ({', '.join(IMAGE_FORMATS)})" + ", despite its name" * is_named_so
+        problem = f"is not an image ({', '.join(IMAGE_FORMATS)})" + ", despite its name" * is_picture(
+            file.name
+        )
         return UnreadableImageError(NOT_AN_IMAGE, f"'{file.name}' {problem}", look)
     if isinstance(error, FileNotFoundError) and os.path.islink(file.name):
         message = f"'{file.name}' is a link to '{os.readlink(file.name)}', which does not exist"

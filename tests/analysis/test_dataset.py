@@ -78,7 +78,8 @@ def test_sizes_aspect_ratios_and_modes_are_told(folder):
     assert report.modes == {"RGB": N + 1, "L": 1, "CMYK": 1}
     facts = dict(check_sheet(record).facts)
     assert facts["sizes"] == "8 x 6 to 200 x 300 pixels; 1 with another aspect ratio"
-    assert facts["modes"].startswith("RGB 13, ")
+    at = folder / "cat"
+    assert facts["modes"] == f"RGB 13, L 1 ({at}/gray.png), CMYK 1 ({at}/print.tif); all are tested as RGB"
 
 
 def test_copies_have_the_same_pixels_whatever_their_bytes(folder):
@@ -121,6 +122,8 @@ def test_a_leak_into_another_data_set_is_an_error(folder, tmp_path):
     assert [short(group.images) for group in record.dataset.identical] == [["04.png", "twice.png"]]
     assert record.dataset.against_images == 4
     assert "known.bmp" in record.findings[0].message
+    facts = dict(check_sheet(record).facts)
+    assert facts["images"] == "0 broken, identical copies: 1 inside one set, images in several: 2"
 
 
 def test_copies_in_folders_of_two_classes_conflict(folder, tmp_path):

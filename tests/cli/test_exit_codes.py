@@ -63,7 +63,7 @@ TABLE = [
      "--input-shape 1,3,9,9"),
     # pictures
     (PICTURE, "'{bad}/*.webp' <tiny> -w none", 2, "'{bad}/*.webp' matches no file", "ls {bad}"),
-    (PICTURE, "{bad}/empty.jpg <tiny> -w none", 4, "'{bad}/empty.jpg' is empty", "file {bad}/empty.jpg"),
+    (PICTURE, "{bad}/empty.jpg <tiny> -w none", 4, "'{bad}/empty.jpg' is empty", "rm {bad}/empty.jpg"),
     (PICTURE, "{bad}/folder <tiny> -w none", 4, "the folder '{bad}/folder' is empty", "ls -a {bad}/folder"),
     (PICTURE, "{bad}/cut.jpg <tiny> -w none", 4, "'{bad}/cut.jpg' cannot be decoded", "file {bad}/cut.jpg"),
     (PICTURE, "{bad}/bomb.png <tiny> -w none", 4, "'{bad}/bomb.png' is too large", "magick {bad}/bomb.png"),

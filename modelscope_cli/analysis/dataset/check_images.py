@@ -66,7 +66,10 @@ def examine_images(
                 break
     is_whole = len(facts) == len(listed.files)
     good = [number for number, look in enumerate(facts) if not look.kind]
-    copies = find_copies(facts)
+    same: dict[bytes, list[int]] = {}
+    for n in good:
+        same.setdefault(facts[n].pixels_sha256, []).append(n)
+    copies = [numbers for numbers in same.values() if len(numbers) > 1]
     by_set = [[list(each) for _, each in groupby(group, listed.sets.__getitem__)] for group in copies]
     leaks = ([first[0], *chain(*others), *first[1:]] for first, *others in by_set if others)
     classes: list[Counter[str]] = [Counter() for _ in sets]
@@ -79,7 +82,6 @@ def examine_images(
         classes = classes[:1]  # a class may be among the images that were not read
     group = partial(_group, listed)
     modes = Counter(facts[n].mode for n in good).most_common()
-    of_mode = {mode: (listed.files[n].name for n in good if facts[n].mode == mode) for mode, _ in modes[1:]}
     sizes = sorted((facts[n].size for n in good), key=math.prod)
     aspects = [width / height for width, height in sizes]
     usual = median_low(aspects or [1.0])
@@ -96,7 +98,10 @@ def examine_images(
         sizes=tuple(dict.fromkeys(sizes[:1] + sizes[-1:])),
         other_aspect=sum(max(one / usual, usual / one) > _OTHER_ASPECT for one in aspects),
         modes=dict(modes),
-        mode_names={mode: tuple(islice(names, 3)) for mode, names in of_mode.items()},
+        mode_names={
+            mode: tuple([listed.files[n].name for n in good if facts[n].mode == mode][:3])
+            for mode, _ in modes[1:]
+        },
     )
     evidence = DatasetEvidence(
         report=report,
@@ -167,15 +172,6 @@ def _looks(listed: _Listed) -> Iterator[ImageFacts]:
     with strict_pillow(), ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
         while window := list(islice(each, _WINDOW)):
             yield from pool.map(look, window)
-
-
-def find_copies(facts: Sequence[ImageFacts]) -> list[list[int]]:
-    """Return the groups of two or more images with the same pixels, by number and in the order of their first."""
-    groups: dict[bytes, list[int]] = {}
-    for number, look in enumerate(facts):
-        if not look.kind:
-            groups.setdefault(look.pixels_sha256, []).append(number)
-    return [group for group in groups.values() if len(group) > 1]
 
 
 def _group(listed: _Listed, numbers: Sequence[int]) -> CopyGroup:

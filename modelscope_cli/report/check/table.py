@@ -157,7 +157,8 @@ def _dataset_facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
     """Return how many images are broken or copies, their sizes and modes, and what is not tested."""
     broken = sum(kind.count for kind in report.broken)
     copies = sum(len(group.images) - 1 for group in report.identical)
-    yield "images", f"{broken:,} broken, identical copies: {copies:,}"
+    across = f" inside one set, images in several: {len(report.leaks):,}" * bool(report.against)
+    yield "images", f"{broken:,} broken, identical copies: {copies:,}{across}"
     if report.sizes:
         ends = " to ".join(f"{width} x {height}" for width, height in report.sizes)
         other = f"; {report.other_aspect:,} with another aspect ratio" * bool(report.other_aspect)
