@@ -28,6 +28,7 @@ from modelscope_cli.records.findings import ERROR, WARNING
 from modelscope_cli.records.training_facts import OUTPUT, Birth, ScheduleFacts, TimeFacts
 from modelscope_cli.records.watch import LEARNING, SOUND, UNKNOWN, WatchRecord
 from modelscope_cli.report.training_facts import training_answer
+from modelscope_cli.report.watch.table import review
 from modelscope_cli.rules.training import RULES, judge_training
 from modelscope_cli.rules.training.progress import MIN_STEPS
 from modelscope_cli.rules.training.rule_types import FEW_STEPS, Link
@@ -203,6 +204,12 @@ def test_what_was_there_before_values_became_non_finite_is_the_cause() -> None:
     assert {follows for _, follows in findings[1:]} == {"MS709"}
 
 
+def test_a_code_review_says_since_when_once() -> None:
+    record = training(failing=True, layers=DYING, **LARGE)
+    problems = review(replace(record, findings=judged(record).findings), (), None).problems
+    assert {one.message.count("since step") for one in problems} == {0, 1}
+
+
 def test_broadcasting_explains_only_what_predictions_near_the_mean_of_the_targets_show() -> None:
     broadcast = criterion("mse_loss", classes=None, accuracy=(None,) * N, shapes=((32, 1), (32,)))
     findings = dict(told(training(**SYMPTOMS | {"criteria": (broadcast,)})))
@@ -210,10 +217,8 @@ def test_broadcasting_explains_only_what_predictions_near_the_mean_of_the_target
     assert len(set(findings.values())) > 2
 
 
-@pytest.mark.parametrize(("last", "noise", "severity"), [(7.0, 0.4, ERROR), (3.5, 0.05, WARNING)])
-def test_large_steps_after_which_the_loss_stays_twice_as_high_are_an_error(
-    last: float, noise: float, severity: str
-) -> None:
+@pytest.mark.parametrize(("last", "noise"), [(7.0, 0.4), (3.5, 0.05)])
+def test_large_steps_after_which_the_loss_is_higher_are_an_error(last: float, noise: float) -> None:
     """In a run too short for a loss that has not fallen, and too noisy for one that diverges."""
     risen = tuple(2.0 + (last - 2.0) * min(i / 8, 1.0) + (i % 2) * noise * last for i in range(40))
     ratios = parameter(update_ratio=(0.3,) * N)
@@ -221,7 +226,30 @@ def test_large_steps_after_which_the_loss_stays_twice_as_high_are_an_error(
         steps=40, loss=(loss(risen),), lr=(loss((0.1,) * 40),), criteria=(), parameters=(ratios,)
     )
     findings = {one.code: one.severity for one in judged(record).findings}
-    assert findings["MS709"] == severity
+    assert findings["MS709"] == ERROR
+
+
+@pytest.mark.parametrize(("size", "code"), [(0.2, "MS735"), (4.0, "MS709")])
+def test_large_steps_of_a_weight_that_starts_at_zero_tell_nothing_until_it_has_grown(
+    size: float, code: str
+) -> None:
+    norms = tuple(size + 0.01 * (i % 2) for i in range(N))
+    facts = certain(start_rms=0.0)
+    token = parameter("cls", (1, 1, 16), facts=facts, update_ratio=(0.3,) * N, weight_norm=norms)
+    assert told(training(failing=True, parameters=(*PARAMETERS, token)))[0] == (code, None)
+
+
+@pytest.mark.parametrize(("last", "severity"), [(8.4, ERROR), (2.5, ERROR), (2.2, WARNING)])
+def test_values_that_explode_are_an_error_where_the_loss_is_no_better_than_at_first(
+    last: float, severity: str
+) -> None:
+    """In a run whose loss is too noisy, and which is too short, to tell whether it learns."""
+    values = (2.4, *(last + 0.9 * last * (-1) ** i for i in range(39)))
+    grown = layer(std=from_step(1.0, 5000.0))
+    record = training(
+        steps=40, loss=(loss(values),), lr=(loss((0.1,) * 40),), criteria=(), layers=(grown, LAYERS[2])
+    )
+    assert [(one.code, one.severity) for one in judged(record).findings] == [("MS706", severity)]
 
 
 def test_findings_about_data_come_first() -> None:

@@ -260,6 +260,7 @@ def exploding(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Source: our measurement, tests/bench/verdict: 31x at most in healthy runs
     Hint: lower the learning rate, add a norm after the layer, or use weight decay
     Why: values that keep growing overflow in the end, and destabilise every later layer
+    Error if: the last losses are no better than the first or than guessing
     """
     threshold *= 1 if case.fails else _CERTAIN ** (2 if case.progress.learns else 1)
     grown = []
@@ -268,9 +269,7 @@ def exploding(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             None if mean is None or std is None else math.hypot(mean, std)
             for mean, std in zip(layer.series.mean, layer.series.std, strict=True)
         ]
-        first = next((size for size in sizes if size), None)
-        if first is None:
-            continue
+        first = next(filter(None, sizes), math.inf)
         least = max(first, 1.0)  # growth from next to nothing is not an explosion
         start = lasting(sizes, lambda size, limit=threshold * least: size > limit)  # type: ignore[misc]
         if start is not None:
@@ -279,7 +278,8 @@ def exploding(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         step, _, layer, factor = min(grown, key=lambda one: one[:2])
         more = f"; also in {counted(len(grown) - 1, 'more layer')}" if len(grown) > 1 else ""
         words = f"its values have grown {_times(factor)}; more than {_times(threshold)} since step {step}"
-        yield TrainingSighting(layer, step, factor, words + more)
+        severity = ERROR if case.is_no_better else None
+        yield TrainingSighting(layer, step, factor, words + more, severity=severity)
 
 
 def _times(factor: float) -> str:

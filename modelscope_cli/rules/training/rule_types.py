@@ -76,6 +76,14 @@ class Case:
         """Whether the training certainly does not learn; False if that is unknown."""
         return self.progress.learns is False
 
+    @property
+    def is_no_better(self) -> bool:
+        """Whether the last losses are no better than the first or than guessing; False if the training learns."""
+        main, chance = self.progress.main, self.progress.chance or math.inf
+        return (
+            self.progress.learns is not True and main is not None and main.end >= min(main.first, chance) > 0
+        )
+
     def called(self, label: str) -> str | None:
         """Return the line that runs a model; None if unknown."""
         return next((one.called for one in self.facts.models if one.model == label), None)
@@ -262,8 +270,8 @@ def zeros_since(layer: WatchedLayer, is_wrong: Callable[[float], bool]) -> int |
 
 def share_of_steps(steps: Sequence[int], is_wrong: Sequence[bool]) -> float:
     """Return the share of a run's steps for which a condition holds; a record counts for those up to the next."""
-    if not steps:
-        return 0.0
     lengths = [after - step for step, after in pairwise(steps)]
-    lengths.append(lengths[-1] if lengths else 1)
-    return sum(length for length, wrong in zip(lengths, is_wrong, strict=True) if wrong) / sum(lengths)
+    lengths += lengths[-1:] or [1] * len(steps)
+    return sum(length for length, wrong in zip(lengths, is_wrong, strict=True) if wrong) / max(
+        sum(lengths), 1
+    )

@@ -30,7 +30,8 @@ SMALL = 1e-5  # share of a weight that a step changes
 _NEARLY_ALL = 0.9  # of the weights
 _TIMES = 10.0  # above which a change is told in times of the weight
 _REPLACED = 5.0  # times a weight: what it was before hardly matters
-_FEW, _NEXT, _LOST = 2, 5, 2  # weights; losses; times the first loss
+_FEW, _NEXT = 2, 5  # weights; losses
+_TINY, _GROWN = 0.01, 0.5  # norm of a row; a usual weight has about 1
 _INFINITE_SLOPE = (
     "look in the loss for a sqrt, norm, log, acos or division at 0, where the derivative is infinite, and add "
     "a small eps inside; torch.autograd.set_detect_anomaly(True) names the line"
@@ -158,17 +159,15 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if the first step overwrites nearly all weights and the loss rises.
 
     Measure: |change| / |weight| in a quarter of the steps; or 1 in any step; or in the first step 1 for nearly all
-        weights, with a median of 5
+        weights, with a median of 5; of a weight near 0 at first, once its rows have a norm of 0.5
     Source: A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-1 is a hundred times that
     Hint: lower the learning rate, or warm it up
     Why: each step overwrites what earlier steps have learnt
-    Error if: the last losses are all above twice the first
+    Error if: the last losses are no better than the first or than guessing
     """
     if not case.fails and not _overwrites(case):
         return
-    jump, main = case.rate_jump(), case.progress.main
-    # Twice its first value to the last: not a spike, nor the noise of batches.
-    severity = ERROR if main is not None and main.lowest_end > _LOST * main.first > 0 else None
+    jump, severity = case.rate_jump(), ERROR if case.is_no_better else None
     rise = f"the learning rate rises from {jump[1]:.2g} to {jump[2]:.2g} at step {jump[0]}" if jump else ""
     rows = [row for one in case.weights() if (row := _large(one, threshold)) is not None]
     if rows:
@@ -205,11 +204,16 @@ def _overwrites(case: Case) -> bool:
 
 def _large(one: WatchedParameter, threshold: float) -> tuple[int, float, WatchedParameter] | None:
     """Return the first step of large changes, minus their median, and the weight; None if they are rare."""
-    series = one.series
+    series, facts = one.series, one.facts
+    # Any step is a large share of next to nothing
+    is_tiny = facts is not None and facts.start_rms * math.sqrt(math.prod(one.shape[1:])) < _TINY
+    least = _GROWN * math.sqrt(one.shape[0]) * is_tiny
+    columns = zip(series.step, series.update_ratio, series.grad_norm, series.weight_norm, strict=True)
     ratios = [
         (step, ratio)
-        for step, ratio, norm in zip(series.step, series.update_ratio, series.grad_norm, strict=True)
+        for step, ratio, norm, size in columns
         if ratio is not None and math.isfinite(ratio) and norm != 0  # else the layers after it died
+        if (size or 0.0) >= least
     ]
     large = [(step, ratio) for step, ratio in ratios if ratio > threshold]
     share = share_of_steps([step for step, _ in ratios], [ratio > threshold for _, ratio in ratios])
