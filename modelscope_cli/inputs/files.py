@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import filterfalse, islice
@@ -54,16 +54,16 @@ class FileList(Sequence[ListedImage]):
     strings would be copied as reference counts change.
     """
 
-    def __init__(self, files: Iterable[ListedImage]) -> None:
+    def __init__(self, files: Iterable[ListedImage], roots: Sequence[str] = ()) -> None:
         names, ends = bytearray(), array("q")
+        self.roots = roots
         self._given: dict[int, ListedImage] = {}  # inputs other than files that can be reopened
         for n, file in enumerate(files):
             if file.content is not None or file.image is not None:
                 self._given[n] = file
             names += os.fsencode(file.name)
             ends.append(len(names))
-        self._n = len(ends)
-        self._names, self._ends = names, ends
+        self._names, self._ends, self._n = names, ends, len(ends)
         self._sha256: str | None = None
 
     def __len__(self) -> int:
@@ -88,6 +88,12 @@ class FileList(Sequence[ListedImage]):
         """Whether some are not files: standard input or decoded images."""
         return bool(self._given)
 
+    def class_of(self, name: str) -> str:
+        """Return the name of an image's folder; below `roots` of the uppermost, as torchvision's `ImageFolder`."""
+        folder = os.path.dirname(os.path.abspath(name))
+        root = next(filter(folder.startswith, self.roots), "")
+        return folder[len(root) :].partition(os.sep)[0] if root else os.path.basename(folder)
+
     def sha256(self) -> str:
         """Return a hash of the names and sizes of all files in order; computed once."""
         if self._sha256 is None:
@@ -101,10 +107,6 @@ class FileList(Sequence[ListedImage]):
         return bytes(self._names[self._ends[n - 1] if n else 0 : self._ends[n]])
 
 
-by_bytes: Callable[[str], bytes] = os.fsencode
-"""The order of files: that of the bytes of their names, the same in every locale."""
-
-
 @dataclass(slots=True)
 class FoundImages:
     """The images that words name, in the order typed; sorted by name bytes inside a folder or glob."""
@@ -112,16 +114,17 @@ class FoundImages:
     files: FileList = field(default_factory=lambda: FileList(()))
     notes: list[str] = field(default_factory=list)  # skipped files and searched subfolders
     others: list[str] = field(default_factory=list)  # skipped images of kinds that are not read
+    roots: list[str] = field(default_factory=list)  # folders of classes with folders in them, ending in /
 
 
 def find_images(typed: Iterable[str]) -> FoundImages:
     """Return the images that words name.
 
-    The subfolders of a folder (one level) are searched only if it has no images of its own. A glob may contain
-    `**`. `@FILE` is a list with one path per line, relative to the working folder.
+    The subfolders of a folder, with all inside them, are searched only if it has no images of its own, and one of
+    them has. A glob may contain `**`. `@FILE` is a list with one path per line, relative to the working folder.
     """
     found = FoundImages()
-    found.files = FileList(file for word in typed for file in _find(word, found))
+    found.files = FileList((file for word in typed for file in _find(word, found)), found.roots)
     return found
 
 
@@ -133,7 +136,9 @@ def check_pictures(typed: Iterable[str]) -> None:
 
 def _find(word: str, messages: FoundImages) -> Iterator[ListedImage]:
     if word == "-":
-        yield _standard_input()
+        if not (content := sys.stdin.buffer.read()):
+            raise CannotRunError("'-' is empty: nothing came in on standard input", "modelscope ... < IMAGE")
+        yield ListedImage("-", content)
         return
     with _opened(word):
         # Unlike Path's, these return False for an empty or overlong name.
@@ -178,15 +183,27 @@ def _in_folder(word: str, messages: FoundImages) -> Iterator[ListedImage]:
     files, folders = _inside(folder)
     if not os.listdir(folder):
         raise CannotRunError(f"the folder '{word}' is empty", f"ls -a {shlex.quote(folder)}")
-    if not any(map(is_picture, files)):
-        below = [path for subfolder in folders for path in _inside(subfolder)[0]]
-        if count := sum(map(is_picture, below)):
-            messages.notes.append(
-                f"{word}: {counted(count, 'image')} in {counted(len(folders), 'subfolder')}"
-            )
-            files = below
+    if any(is_picture(x) for one in folders for *_, names in islice(os.walk(one), 1) for x in names):
+        note = "the images in its subfolders are left out, as it has images of its own"
+        if not any(map(is_picture, files)):
+            files = [*_below(folders, frozenset({os.path.realpath(folder)}))]
+            places, direct = [os.path.dirname(path) for path in filter(is_picture, files)], {*folders}
+            note = f"{counted(len(places), 'image')} in {counted(len(folders), 'subfolder')}"
+            if n_deeper := sum(place not in direct for place in places):
+                note += f", {n_deeper:,} of them in folders inside"
+                messages.roots.append(os.path.join(os.path.abspath(folder), ""))
+        messages.notes.append(f"{word}: {note}")
     hint = "" if any(map(is_picture, files)) else _hint_inside(folder)
     yield from _sorted_out(word, files, hint, messages)
+
+
+def _below(folders: Iterable[str], above: frozenset[str]) -> Iterator[str]:
+    """Yield the files in folders and in all inside them; a link to a folder that it is in is not followed."""
+    for folder in folders:
+        if (real := os.path.realpath(folder)) not in above:
+            files, inner = _inside(folder)
+            yield from files
+            yield from _below(inner, above | {real})
 
 
 def _hint_inside(folder: str) -> str:
@@ -212,7 +229,7 @@ def _inside(folder: str) -> tuple[list[str], list[str]]:
 
 def _sorted_out(word: str, paths: Iterable[str], hint: str, messages: FoundImages) -> Iterator[ListedImage]:
     """Yield the images among files."""
-    files = sorted(paths, key=by_bytes)
+    files = sorted(paths, key=os.fsencode)  # the same in every locale
     images = [path for path in files if is_picture(path)]
     if not images:
         raise CannotRunError(f"'{word}' contains no image ({', '.join(sorted(IMAGE_SUFFIXES))})", hint)
@@ -247,9 +264,8 @@ def _of_line(name: str, where: str) -> ListedImage:
         message = f"{where}: '{name}' is a folder, but a list must contain files"
         raise CannotRunError(message, f"find {shlex.quote(name)} -name '*.jpg'   prints the lines")
     if not os.path.exists(name):
-        near = look_for(name)
-        is_here = near.startswith("ls ")
-        hint = "its paths are relative to the working folder" if is_here else f"in the list, {near}"
+        near, paths = look_for(name), "its paths are relative to the working folder"
+        hint = paths if near.startswith("ls ") else f"in the list, {near}"
         raise CannotRunError(f"{where}: '{name}' does not exist", hint)
     return _of_file(name)
 
@@ -266,10 +282,3 @@ def _opened(word: str) -> Iterator[None]:
     except OSError as error:  # an unreadable folder or list
         folder = shlex.quote(str(Path(word).parent))
         raise CannotRunError(f"'{word}' cannot be opened: {error.strerror}", f"ls -ld {folder}") from error
-
-
-def _standard_input() -> ListedImage:
-    content = sys.stdin.buffer.read()
-    if not content:
-        raise CannotRunError("'-' is empty: nothing came in on standard input", "modelscope ... < IMAGE")
-    return ListedImage("-", content)

@@ -70,7 +70,7 @@ def open_images(
     listed = FoundImages(FileList(images)) if images else find_images(request.files)
     files = listed.files
     if request.is_shuffled:
-        files = FileList(random.Random(0).sample(files, len(files)))
+        files = FileList(random.Random(0).sample(files, len(files)), files.roots)
     plan = plan_preprocessing(request, target.family, transforms, module)
     size = request.batch or (_FIXED_SIZE_BATCH if plan.is_fixed_size else _OWN_SIZE_BATCH)
     is_strict = request.is_strict or len(files) == 1

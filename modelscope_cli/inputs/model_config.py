@@ -133,7 +133,8 @@ def _cfg(module: nn.Module | None) -> dict[str, Any] | None:
     for name in ("pretrained_cfg", "default_cfg"):
         cfg: Any = getattr(module, name, None)
         cfg = cfg.to_dict() if hasattr(cfg, "to_dict") else cfg
-        if isinstance(cfg, Mapping) and _is_size(cfg.get("input_size")):
+        size = cfg.get("input_size") if isinstance(cfg, Mapping) else None
+        if isinstance(size, tuple | list) and [*map(type, size)] == [int] * 3:
             return {**cfg, "input_size": _built_for(module, cfg["input_size"])}
     return None
 
@@ -170,10 +171,6 @@ def _built_for(module: nn.Module | None, size: Any) -> tuple[int, ...]:
     side = model_args.get("img_size")
     height, width = size[1:] if side is None else (side, side) if isinstance(side, int) else side
     return model_args.get("in_chans") or size[0], height, width
-
-
-def _is_size(size: Any) -> bool:
-    return isinstance(size, tuple | list) and len(size) == 3 and all(isinstance(side, int) for side in size)
 
 
 # torchvision's published figures for video and flow models use these.

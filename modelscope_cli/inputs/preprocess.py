@@ -267,10 +267,11 @@ def processor_preset(module: nn.Module) -> ProcessorPreset | None:
         return None
     resized, (mean, std) = _resize_size(call), _values(call)
     resample = Image.Resampling(getattr(call, "resample", None) or Image.Resampling.BILINEAR)
+    crop = dict(call.crop_size) if getattr(call, "do_center_crop", False) and call.crop_size else {}
     return ProcessorPreset(
         origin=f"{Path(_file_of(where) or where).name} of {'' if os.path.isdir(where) else 'hf:'}{where}",
         resize_size=list(resized),
-        crop_size=_crop_size(call),
+        crop_size=[crop["height"], crop["width"]] if crop.get("height") and crop.get("width") else None,
         interpolation=InterpolationMode(resample.name.lower()),
         mean=list(mean or (0.0,) * 3),
         std=list(std or (1.0,) * 3),
@@ -346,11 +347,6 @@ def _resize_size(call: Any) -> tuple[int, ...]:
     if size.get("height") and size.get("width"):
         return size["height"], size["width"]
     return (size["shortest_edge"],) if size.get("shortest_edge") else ()
-
-
-def _crop_size(call: Any) -> list[int] | None:
-    size = dict(call.crop_size) if getattr(call, "do_center_crop", False) and call.crop_size else {}
-    return [size["height"], size["width"]] if size.get("height") and size.get("width") else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -130,10 +131,10 @@ class GivenTruth:
         folders = class_folders(files)
         return len(folders) > 1 and all(labels[folder.casefold()] == 1 for folder in folders)
 
-    def of_images(self, names: Sequence[str]) -> list[Words]:
+    def of_images(self, names: Sequence[str], files: FileList) -> list[Words]:
         if self.words is None:
             shared: dict[str, Words] = {}  # one tuple per class, not per image
-            folders = map(class_folder, names)
+            folders = map(files.class_of, names)
             return [shared.setdefault(folder, (folder,)) for folder in folders]
         return [self.words[n] for n in self._rows_of(names)]
 
@@ -171,13 +172,14 @@ class GivenTruth:
 
 def class_folders(files: FileList) -> list[str]:
     """Return the names of the folders of the images, sorted."""
-    return sorted({class_folder(file.name) for file in files})
+    return sorted({files.class_of(file.name) for file in files})
 
 
 def folders_of_classes(files: FileList, n_classes: int) -> list[str]:
     """Return the folders of the images, or all beside the first, if they are as many as the classes; else none."""
     folders = class_folders(files)
-    above = next((Path(file.name).absolute().parent.parent for file in files), Path())
+    parents = (Path(file.name).absolute().parent.parent for file in files)
+    above = next(chain(map(Path, files.roots), parents), Path())
     beside = sorted(one.name for one in above.glob("*/"))
     return next(
         (names for names in (folders, beside) if len(names) == n_classes > 1 and {*folders} <= {*names}), []
@@ -193,11 +195,6 @@ def labels_beside(files: FileList, n_classes: int) -> str | None:
             if len(labels) == n_classes and {*class_folders(files)} <= {*labels}:
                 return str(file)
     return None
-
-
-def class_folder(file: str) -> str:
-    """Return the name of the folder that contains an image."""
-    return os.path.basename(os.path.dirname(os.path.abspath(file)))
 
 
 def read_truth(truth: Any) -> GivenTruth:

@@ -319,6 +319,21 @@ def test_a_class_of_ten_times_the_images_of_another_is_told_and_kept(folder, n_m
     assert [one.message for one in ms.check_images(folder).run.warnings] == [told] * is_told
 
 
+def test_images_in_folders_inside_a_class_are_tested_as_imagefolder_takes_them(folder):
+    inside = folder / "cat" / "more" / "still"
+    inside.mkdir(parents=True)
+    (inside / "cut.png").write_bytes((folder / "cat" / "01.png").read_bytes()[:2000])
+    shutil.copy(folder / "dog" / "00.png", inside / "copy.png")
+    record = ms.check_images(folder)
+    theirs = ImageFolder(folder)
+    assert record.images == len(theirs) == N + 2
+    assert {path: theirs.classes[n] for path, n in theirs.samples}[str(inside / "cut.png")] == "cat"
+    broken, conflict = sorted(record.findings, key=lambda one: one.code)
+    assert (broken.code, broken.layer) == ("MS801", str(inside / "cut.png"))
+    assert conflict.code == "MS805"
+    assert set(record.dataset.conflicts[0].labels) == {"cat", "dog"}
+
+
 def test_copies_are_counted_and_not_their_groups(folder):
     for name in ("x", "y"):
         shutil.copy(folder / "dog" / "00.png", folder / "dog" / f"{name}.png")

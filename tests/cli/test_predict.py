@@ -112,6 +112,19 @@ def test_folders_named_after_classes_are_judged_and_the_wrong_images_come_first(
     assert "data:image" in (cwd / "page.html").read_text()
 
 
+def test_images_in_folders_inside_those_of_the_classes_are_judged_with_them(run, cwd):
+    for name in ("cat", "dog"):
+        (cwd / "set" / name / "more").mkdir(parents=True)
+        Image.new("RGB", (20, 20)).save(cwd / "set" / name / "more" / "a.png")
+        Image.new("RGB", (20, 20)).save(cwd / "set" / name / "b.png")
+    (cwd / "net.py").write_text(
+        "import torch\ndef make(): return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(2))"
+    )
+    record = run("predict net.py:make set -w none --size 8 --labels cat,dog --json").json
+    assert record["truth"]["images"] == 4
+    assert {one["label"] for one in record["truth"]["classes"]} == {"cat", "dog"}
+
+
 def test_no_truth_is_taken_from_folders_that_are_not_classes(run, cwd):
     for name in ("one", "two"):
         (cwd / name).mkdir()

@@ -71,6 +71,32 @@ def test_the_order_is_that_of_bytes_in_every_class_folder(tmp_path, monkeypatch)
     assert names("d") == sorted(paths, key=os.fsencode)
 
 
+def test_folders_inside_class_folders_are_searched_as_torchvision_does(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    paths = ["d/a/1.png", "d/a/more/2.png", "d/a/more/still/3.png", "d/b/deep/4.png", "d/b/deep/5.jpg"]
+    for path in [*paths, "d/a/.hidden/6.png"]:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        open(path, "wb").close()
+    os.symlink("../..", "d/a/more/loop")  # leads to itself
+    found = find_images(["d"])
+    assert [file.name for file in found.files] == paths
+    assert found.notes == ["d: 5 images in 2 subfolders, 4 of them in folders inside"]
+    assert [found.files.class_of(path) for path in paths] == ["a", "a", "a", "b", "b"]
+    assert [find_images(["d/a/"]).files.class_of(path) for path in paths[:1]] == ["a"]
+    assert find_images(["d/a"]).notes == [
+        "d/a: the images in its subfolders are left out, as it has images of its own"
+    ]
+
+
+def test_data_sets_in_a_folder_are_not_taken_for_classes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in ("d/train/a/1.png", "d/val/a/2.png"):
+        os.makedirs(os.path.dirname(path))
+        open(path, "wb").close()
+    with pytest.raises(CannotRunError, match="'d' contains no image"):
+        names("d")
+
+
 def test_a_list_keeps_its_order_its_duplicates_and_forgives_windows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in "ab":

@@ -74,7 +74,7 @@ def ablate(
     if ablations.why_whole:
         subject.progress.note(f"every pass runs the whole model, because it {ablations.why_whole}")
     subject.warn(ablations.warnings)
-    best = [index for _, index in guessed_classes(ablations.baseline.predictions)]
+    best = [index for _, index in guessed_classes(subject.inputs.files, ablations.baseline.predictions)]
     subject.tell_if_degenerate(ablations.degenerate, best)
     hooks = subject.conclude()
     return AblateRecord(

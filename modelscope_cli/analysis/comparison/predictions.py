@@ -10,7 +10,7 @@ from modelscope_cli.analysis.predictions.folder_truth import RightPredictions
 from modelscope_cli.analysis.predictions.scores import same_best, top_guesses
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.files import FileList
-from modelscope_cli.inputs.truth import AUTO, class_folder, folders_of_classes, read_truth
+from modelscope_cli.inputs.truth import AUTO, folders_of_classes, read_truth
 from modelscope_cli.records.diff import Cause, ChangedPrediction, ClassAccuracy, DiffAccuracy
 from modelscope_cli.records.naming import some
 
@@ -95,5 +95,5 @@ class Predictions:
             may_hold = read_truth(AUTO).may_hold(self._files, self._labels, "softmax")
             labels = (self._labels or ()) if may_hold else ()
             self._index = {label.casefold(): n for n, label in enumerate(labels)}
-        index = self._index
-        return torch.tensor([index[class_folder(one).casefold()] for one in batch.names]) if index else None
+        index, class_of = self._index, self._files.class_of
+        return torch.tensor([index[class_of(one).casefold()] for one in batch.names]) if index else None

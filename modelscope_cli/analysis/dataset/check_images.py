@@ -6,7 +6,6 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby, islice
 from os import PathLike, fspath
@@ -38,49 +37,48 @@ _OTHER_ASPECT = 1.1  # ratio of two aspect ratios above which they are different
 _IMBALANCE = 10  # times as many images of the largest class as of the smallest, from which it is told
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    """The images of all data sets, in one list."""
-
-    files: FileList
-    sets: list[int]  # the number of each image's data set
-    labels: list[str | None]  # the name of its subfolder; None if it is directly in the given folder
-
-
 def examine_images(
     folders: Sequence[str], against: Sequence[str], progress: Progress
 ) -> tuple[DatasetEvidence, list[Notice]]:
     """Read every image once; return the evidence for the rules, and what no rule is about."""
     sets = _sets(folders, against)
     notices: list[Notice] = []
-    listed = _list(sets, progress, notices)
+    files, set_of, labels = _list(sets, progress, notices)
     facts: list[ImageFacts] = []
     broken = UnreadableImages()
-    looks = progress.track(_looks(listed), "images", len(listed.files))
+    looks = progress.track(_looks(files, any(set_of)), "images", len(files))
     with deferred() as is_interrupted:
-        for number, look in enumerate(looks):
+        for look in looks:
             facts.append(look)
-            if look.kind:
-                broken.take([UnreadableImage(number, listed.files[number].name, look.kind)])
             if is_interrupted():
                 break
-    is_whole = len(facts) == len(listed.files)
+    broken.take(UnreadableImage(n, files[n].name, look.kind) for n, look in enumerate(facts) if look.kind)
+    is_whole = len(facts) == len(files)
     good = [number for number, look in enumerate(facts) if not look.kind]
     same: dict[bytes, list[int]] = {}
     for n in good:
         same.setdefault(facts[n].pixels_sha256, []).append(n)
     copies = [numbers for numbers in same.values() if len(numbers) > 1]
-    by_set = [[list(each) for _, each in groupby(group, listed.sets.__getitem__)] for group in copies]
+    by_set = [[list(each) for _, each in groupby(group, set_of.__getitem__)] for group in copies]
     leaks = ([first[0], *chain(*others), *first[1:]] for first, *others in by_set if others)
     classes: list[Counter[str]] = [Counter() for _ in sets]
-    for number, label in zip(listed.sets, listed.labels[: len(facts)], strict=False):
+    for number, label in zip(set_of, labels[: len(facts)], strict=False):
         if label is not None:
             classes[number][label] += 1
     for counts, words in zip(classes, sets, strict=True):
-        counts.update(dict.fromkeys(empty_folders(words) if counts else (), 0))
+        inside = (one for word in words if counts and os.path.isdir(word) for one in os.scandir(word))
+        own = (one for one in inside if one.is_dir() and one.name not in counts)
+        empty = [
+            one.name for one in own if not any(is_picture(x) for *_, names in os.walk(one) for x in names)
+        ]
+        counts.update(dict.fromkeys(empty, 0))
     if not is_whole:
         classes = classes[:1]  # a class may be among the images that were not read
-    group = partial(_group, listed)
+
+    def group(numbers: Sequence[int]) -> CopyGroup:
+        own = dict.fromkeys(label for n in numbers if (label := labels[n]) is not None)
+        return CopyGroup(tuple(files[n].name for n in numbers), tuple(own))
+
     modes = Counter(facts[n].mode for n in good).most_common()
     sizes = sorted((facts[n].size for n in good), key=math.prod)
     aspects = [width / height for width, height in sizes]
@@ -89,39 +87,35 @@ def examine_images(
         folders=tuple(folders),
         against=tuple(against),
         images=len(facts),
-        against_images=sum(map(bool, listed.sets[: len(facts)])),
+        against_images=sum(map(bool, set_of[: len(facts)])),
         broken=broken.kinds(),
         identical=tuple(group(side) for one in by_set for side in one if len(side) > 1),
         leaks=tuple(map(group, leaks)),
-        near=tuple(map(group, find_near_copies(facts, good, listed.sets))),
+        near=tuple(map(group, find_near_copies(facts, good, set_of))),
         conflicts=tuple(copy for copy in map(group, copies) if len(copy.labels) > 1),
         sizes=tuple(dict.fromkeys(sizes[:1] + sizes[-1:])),
         other_aspect=sum(max(one / usual, usual / one) > _OTHER_ASPECT for one in aspects),
         modes=dict(modes),
-        mode_names={
-            mode: tuple([listed.files[n].name for n in good if facts[n].mode == mode][:3])
-            for mode, _ in modes[1:]
-        },
+        mode_names={x: tuple([files[n].name for n in good if facts[n].mode == x][:3]) for x, _ in modes[1:]},
     )
     evidence = DatasetEvidence(
         report=report,
-        names=[listed.files[n].name for n in good],
+        names=[files[n].name for n in good],
         sets=list(zip(sets, classes, strict=False)),
-        readable=len({listed.sets[n] for n in good}),
-        one_colour=[listed.files[n].name for n in good if facts[n].is_one_colour],
+        readable=len({set_of[n] for n in good}),
+        one_colour=[files[n].name for n in good if facts[n].is_one_colour],
     )
-    in_first = (listed.labels[n] for n in good if not listed.sets[n])
-    by_class = Counter(filter(None, in_first)).most_common()
+    by_class = Counter(label for n in good if not set_of[n] and (label := labels[n])).most_common()
     if is_whole and by_class and by_class[0][1] >= _IMBALANCE * by_class[-1][1]:
         (most, n_most), (least, n_least) = by_class[0], by_class[-1]
         words = f"class sizes differ: '{most}' has {counted(n_most, 'readable image')}, '{least}' {n_least}"
         notices.append(Notice("class_sizes", words))
-    if names := [listed.files[n].name for n in good if facts[n].has_frames]:
-        words = "with several frames (only the first is tested)"
-        notices.append(Notice("frames", f"{counted(len(names), 'image')} {words}: {some(names, 3)}"))
+    if names := [files[n].name for n in good if facts[n].has_frames]:
+        words = f"{counted(len(names), 'image')} with several frames (only the first is tested)"
+        notices.append(Notice("frames", f"{words}: {some(names, 3)}"))
     tell(progress, (), notices)
-    if n_unread := len(listed.files) - len(facts):
-        message = f"Ctrl-C: {n_unread:,} of {counted(len(listed.files), 'image')} were not tested"
+    if n_unread := len(files) - len(facts):
+        message = f"Ctrl-C: {n_unread:,} of {counted(len(files), 'image')} were not tested"
         notices.append(Notice("interrupted", message))
     return evidence, notices
 
@@ -136,7 +130,10 @@ def _sets(folders: Sequence[str], against: Sequence[str]) -> list[Sequence[str]]
     return [folders, *([word] for word in against if not os.path.isfile(word)), *([single] if single else [])]
 
 
-def _list(sets: Sequence[Sequence[str]], progress: Progress, notices: list[Notice]) -> _Listed:
+def _list(
+    sets: Sequence[Sequence[str]], progress: Progress, notices: list[Notice]
+) -> tuple[FileList, list[int], list[str | None]]:
+    """Return the images of all data sets in one list, the number of each one's set, and its class if it has one."""
     files: list[ListedImage] = []
     numbers: list[int] = []
     labels: list[str | None] = []
@@ -148,35 +145,19 @@ def _list(sets: Sequence[Sequence[str]], progress: Progress, notices: list[Notic
             message = f"{counted(n_others, 'image')} of a kind that is not read: {some(listing.others, 3)}"
             notices.append(Notice("other_kinds", message))
         numbers += [number] * len(listing.files)
-        root = Path(word) if os.path.isdir(word) else None
-        parents = (Path(file.name).parent for file in listing.files)
-        names = [parent.name if root not in (None, parent) else None for parent in parents]
+        root, paths = Path(word) if os.path.isdir(word) else None, (file.name for file in listing.files)
+        names = [None if root in (None, Path(x).parent) else listing.files.class_of(x) for x in paths]
         is_wrapped = len({*names}) == 1 and str(names[0]).lower() in chain(*_SETS)  # test/test
         labels += [None] * len(names) if is_wrapped else names
-    return _Listed(FileList(files), numbers, labels)
+    return FileList(files), numbers, labels
 
 
-def empty_folders(words: Sequence[str]) -> list[str]:
-    """Return the names of the folders without any image that are directly in one of these."""
-    inside = [entry for word in words if os.path.isdir(word) for entry in os.scandir(word) if entry.is_dir()]
-    return [
-        folder.name
-        for folder in inside
-        if not any(is_picture(name) for *_, names in os.walk(folder) for name in names)
-    ]
-
-
-def _looks(listed: _Listed) -> Iterator[ImageFacts]:
+def _looks(files: FileList, is_compared: bool) -> Iterator[ImageFacts]:
     """Yield the facts of the images in order, computed by several threads."""
-    each, look = iter(listed.files), partial(look_at, is_compared=any(listed.sets))
+    each, look = iter(files), partial(look_at, is_compared=is_compared)
     with strict_pillow(), ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
         while window := list(islice(each, _WINDOW)):
             yield from pool.map(look, window)
-
-
-def _group(listed: _Listed, numbers: Sequence[int]) -> CopyGroup:
-    labels = dict.fromkeys(label for n in numbers if (label := listed.labels[n]) is not None)
-    return CopyGroup(tuple(listed.files[n].name for n in numbers), tuple(labels))
 
 
 Folders = str | PathLike[str] | Sequence[str | PathLike[str]]
@@ -225,13 +206,14 @@ def check_images(
     settings = read_settings(
         None, select=as_tuple(select), ignore=as_tuple(ignore), set_=set, fail_on=fail_on, baseline=kept
     )
-    rules = settings.rules(DATASET_RULES)
     invoked = invocation()
     before = known_findings(settings.baseline, update_baseline)
     accepted = before.findings
     evidence, notices = examine_images(folders, others, progress)
     is_cut_short = any(one.code == "interrupted" for one in notices)
-    findings, infos = judge(rules, settings.thresholds, Evidence(is_real=True, dataset=evidence))
+    findings, infos = judge(
+        settings.rules(DATASET_RULES), settings.thresholds, Evidence(is_real=True, dataset=evidence)
+    )
     if settings.baseline is not None and update_baseline:
         new = updated(accepted, findings, infos)
         accepted = write_baseline(settings.baseline, new, before.model, progress)
@@ -262,8 +244,7 @@ def check_images(
         dataset=report,
         verdict=verdict,
     )
-    unjudged = unjudged_error(record)
-    if unjudged and not is_cut_short:
+    if not is_cut_short and (unjudged := unjudged_error(record)):
         raise unjudged
     return record
 

@@ -17,7 +17,8 @@ from modelscope_cli.analysis.predictions.scores import is_undecided
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.inputs.truth import AUTO, Word, class_folder, class_folders, labels_beside, read_truth
+from modelscope_cli.inputs.files import FileList
+from modelscope_cli.inputs.truth import AUTO, Word, class_folders, labels_beside, read_truth
 from modelscope_cli.records.check import Accuracy
 from modelscope_cli.records.naming import counted, percent, some
 from modelscope_cli.records.predict import Prediction
@@ -33,10 +34,11 @@ def find_truth(subject: Subject, what: str = "accuracy: not computed", tell: Tel
     `what`: what is said where the names of the classes are missing, or others; `tell`: where, else in a note.
     """
     inputs, indices = subject.inputs, cache(partial(_indices, subject, what, tell))
+    class_of = inputs.files.class_of
 
     def truth(batch: Batch, n_classes: int) -> Tensor | None:
         by_folder = indices(n_classes)
-        return torch.tensor([by_folder[class_folder(name)] for name in batch.names]) if by_folder else None
+        return torch.tensor([by_folder[class_of(name)] for name in batch.names]) if by_folder else None
 
     def batches() -> Iterator[Batch]:
         return (replace(batch, truth=partial(truth, batch)) for batch in inputs.make_batches())
@@ -72,10 +74,10 @@ def _indices(subject: Subject, what: str, tell: Tell | None, n_classes: int) -> 
     return {folder: n for n, folder in enumerate(folders if tell is not None else ())}
 
 
-def guessed_classes(predictions: Iterable[Prediction]) -> Iterator[tuple[str, int]]:
+def guessed_classes(files: FileList, predictions: Iterable[Prediction]) -> Iterator[tuple[str, int]]:
     """Yield the folder of each image and its likeliest class; boxes and scores of NaN are left out."""
     firsts = ((one.image, one.top[0]) for one in predictions if one.top and not math.isnan(one.top[0].score))
-    return ((class_folder(image), best.index) for image, best in firsts if best.box is None)
+    return ((files.class_of(image), best.index) for image, best in firsts if best.box is None)
 
 
 def tell_no_truth(

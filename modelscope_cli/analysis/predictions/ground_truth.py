@@ -52,7 +52,7 @@ class Evaluator:
             )
         names = [file.name for file in files] or [str(number) for number in range(inputs.n_listed)]
         self.truth, self._names = truth, names
-        self._words = truth.of_images(names)
+        self._words = truth.of_images(names, files)
         self._categories, self._threshold = categories, threshold
         self._sums: OfClasses | OfLabels | None = None
         self._n_images = self._n_not_numbers = 0

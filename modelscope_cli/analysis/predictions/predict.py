@@ -147,7 +147,7 @@ def predict(
             if not degenerate.codes:  # the first
                 _tell(part, subject)
             degenerate += part.degenerate
-            guessed.update(guessed_classes(part.predictions))
+            guessed.update(guessed_classes(subject.inputs.files, part.predictions))
             record = replace(record, output=part.output, classes=part.classes or len(categories or ()))
             record = replace(record, activation=part.activation, threshold=limits.get(part.activation))
             maps += part.maps[: MOST_DRAWN - len(maps)]
