@@ -16,8 +16,8 @@ from modelscope_cli.report.sheet import Column, Sheet
 
 _GAP = 2  # blanks between two columns
 _SENTENCE = 36  # least width of a column of sentences
-_SHORT_NAME, _DEAR = 28, 2  # layer names are truncated before a column of this rank or less is dropped
-_SHORT_TYPE = 16  # a layer's type is truncated to it before the column is dropped
+# Names and types of layers are truncated to these before a column of this rank or less is dropped
+_SHORT_NAME, _SHORT_TYPE, _DEAR = 28, 16, 2
 _LEAST = 6  # least width of a name when no column is left to drop; numbers are never cut
 _MARK = "!"  # after a marked number, without colour
 _BAD_CELL, _BAD_ROW, _DIM_ROW, _EXTREME = "bold red", "yellow", "dim", "bold"
@@ -145,13 +145,13 @@ def _fit(
         return list(written), []
     columns = [replace(one, width=min(one.width, _SENTENCE)) if one.column.wraps else one for one in written]
     dropped: list[_Written] = []
+    least = {"type": _SHORT_TYPE} | {"name": _SHORT_NAME} if can_cut else {"type": _SHORT_TYPE}
     while (spare := width + _GAP - sum(one.width + _GAP for one in columns)) < 0:
         last = max(columns, key=lambda one: one.column.rank)
-        name = next((one for one in columns if can_cut and one.column.key == "name"), None)
-        if name is not None and last.column.rank <= _DEAR and name.width > _SHORT_NAME:
-            columns[columns.index(name)] = replace(name, width=max(_SHORT_NAME, name.width + spare))
-        elif last.column.key == "type" and last.width > _SHORT_TYPE:
-            columns[columns.index(last)] = replace(last, width=max(_SHORT_TYPE, last.width + spare))
+        long = next((one for one in columns if one.width > least.get(one.column.key, one.width)), None)
+        if long is not None and last.column.rank <= _DEAR:
+            shorter = max(least[long.column.key], long.width + spare)
+            columns[columns.index(long)] = replace(long, width=shorter)
         elif last.column.rank == 0:
             widest = max(columns, key=lambda one: one.width * (not one.column.is_number))
             if widest.column.is_number or widest.width <= _LEAST:

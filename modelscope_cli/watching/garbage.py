@@ -13,9 +13,8 @@ class GarbagePause:
 
     def begin(self) -> None:
         """Collect nothing until `end`, if garbage is collected at all."""
-        if gc.isenabled():
-            self._is_open = True
-            gc.disable()
+        self._is_open |= gc.isenabled()
+        gc.disable()
 
     def end(self) -> None:
         if self._is_open:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from modelscope_cli.errors import CannotRunError
 from modelscope_cli.plain_text import plain_json, with_numbers
 
 VERSION = 4
@@ -40,6 +41,9 @@ class Log:
         path: the file; None to write nothing.
         follow: called with `(kind, entry)` of each, as `read_log` yields them.
         goes_on: keep what the file holds.
+
+    Raises:
+        CannotRunError: another process is writing to the file (exit 4).
     """
 
     def __init__(
@@ -51,8 +55,14 @@ class Log:
     ) -> None:
         self._follow = follow
         self.failure: str | None = None  # why nothing more could be written
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if goes_on else os.O_TRUNC)
-        self._file = os.open(path, flags, 0o644) if path is not None else None
+        self._file: int | None = None
+        if path is not None:
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            if not _lock(self._file):
+                self.close()
+                raise CannotRunError(f"another run is writing to '{path.parent}'", "--out FOLDER")
+            if not goes_on:
+                os.truncate(self._file, 0)
 
     def write(self, kind: str, /, **fields: Any) -> None:
         entry = with_numbers(fields, _rounded)
@@ -68,8 +78,20 @@ class Log:
 
     def close(self) -> None:
         if self._file is not None:
+            _lock(self._file, is_held=False)  # a fork that still has it open would hold the lock
             os.close(self._file)
             self._file = None
+
+
+def _lock(file: int, *, is_held: bool = True) -> bool:
+    """Lock an open file, or release it, where files can be locked; return False if another process holds it."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB if is_held else fcntl.LOCK_UN)
+    except (ImportError, OSError) as error:  # Windows; some network file systems
+        return not isinstance(error, BlockingIOError)
+    return True
 
 
 def _rounded(value: float) -> float | str:

@@ -101,8 +101,9 @@ class WatchedLoop:
 
     @property
     def verdict(self) -> str:
-        """The verdict of the record; `running` until the loop has ended."""
-        return "running" if self._memory.end is None else self.record().verdict
+        """The verdict of the record; `not started` before the block of `with`, `running` until it has ended."""
+        so_far = "running" if "_open" in vars(self) else "not started"
+        return so_far if self._memory.end is None else self.record().verdict
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the record so far: `findings`, `plot`, `save`, `to_html`."""

@@ -101,7 +101,8 @@ def test_two_runs_of_a_script_have_no_seed_and_say_how_many_numbers_changed(fold
     assert (a.run.seed, compared.b.seed, "seed" in str(compared)) == (None, None, False)
     n = sum(row.status != "same" for row in compared.figures)
     shown = len({row.name for row in compared.figures if row.status != "same"})
-    assert f"{n - shown} more numbers of these rows changed" in str(compared)
+    assert f"{n - shown} other numbers of these rows changed" in str(compared)
+    assert "answer  Different: " in str(compared).splitlines()[2]
 
 
 # The version of the log
@@ -213,6 +214,7 @@ def test_one_at_a_time_and_again_afterwards():
             ms.watch("loop.py")
         step(model, optimizer)
     watched = ms.watch(model)
+    assert watched.verdict == "not started"
     with watched:
         step(model, optimizer)
         assert watched.verdict == "running"

@@ -75,3 +75,14 @@ def test_no_number_is_cut_where_only_names_can_be(width, long, longer):
     (row,) = (line for line in console.file.getvalue().splitlines() if line.startswith("x"))
     assert row.rstrip().endswith("  12,345")
     assert len(row) <= width
+
+
+def test_a_long_type_is_cut_before_a_dear_column_leaves():
+    columns = (
+        Column("name", "layer", lambda row: 40 * "n", is_number=False, rank=0),
+        Column("type", "type", lambda row: 30 * "t", is_number=False, rank=0),
+        Column("std", "std", lambda row: 1.5, rank=2),
+    )
+    console = Console(file=io.StringIO(), width=60)
+    console.print(render_table(Sheet("t", columns, ((),), is_by_layer=True), 60))
+    assert console.file.getvalue().splitlines()[-1].endswith("1.5")

@@ -43,7 +43,7 @@ def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
         facts=_facts(record, show_all=show_all),
         is_dim=lambda row: row.status == "same",
         is_by_layer=True,
-        most_rows=max(len(record.rows), 1) if show_all else MOST_ROWS if has_order else 20,
+        most_rows=max(len(record.rows), 1) if show_all else MOST_ROWS if record.layers is not None else 20,
         size=lambda row: math.inf if row.rel_l2 is None else 1.0 if row.rel_l2 == math.inf else row.rel_l2,
         is_bad=lambda row: bool(row.nonfinite) or (has_order and row.label == record.first_divergence),
     )
@@ -52,11 +52,8 @@ def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
 def _rows_shown(record: DiffRecord) -> tuple[Difference, ...]:
     if record.figures is None:
         return tuple(row for row in record.rows if row.differing or row.status not in (*_ALIKE, "renamed"))
-    first: dict[str, FigureDifference] = {}
-    for row in record.figures:
-        if row.status != "same":
-            first.setdefault(row.name, row)
-    return tuple(first.values())
+    first = {row.name: row for row in reversed(record.figures) if row.status != "same"}
+    return tuple(first.values())[::-1]
 
 
 def verdict(record: DiffRecord, most: int = 10) -> str:
@@ -257,9 +254,8 @@ def _title(record: DiffRecord) -> str:
         return f"{names}, number by number"
     if input_info is None:
         return f"{names}, tensor by tensor"
-    if input_info.source != "image":
-        return f"{names} on {input_info.source} {numbers.shapes(input_info.shape)}"
-    return f"{names} on {counted(record.images or 0, 'image')}"
+    drawn = f"{input_info.source} {numbers.shapes(input_info.shape)}"
+    return f"{names} on {counted(record.images or 0, 'image') if input_info.source == 'image' else drawn}"
 
 
 def _side(side: DiffSide) -> str:
@@ -296,7 +292,7 @@ def _facts(record: DiffRecord, *, show_all: bool = False) -> tuple[tuple[str, st
         count = f"{counted(len(unstable), 'row')} with differences of that size"
         facts.append(("rounding", f"{text}; {count} count as the same"))
     n_hidden = sum(row.status != "same" for row in record.figures or ()) - len(_rows_shown(record))
-    more = f"{counted(n_hidden, 'more number')} of these rows changed: --all lists every one"
+    more = f"{counted(n_hidden, 'other number')} of these rows changed: --all lists every one"
     facts += [("more", more)] * (record.figures is not None and n_hidden > 0)
     for renaming in record.renamings:
         where = counted(renaming.tensors, "tensor")
@@ -313,8 +309,8 @@ def _facts(record: DiffRecord, *, show_all: bool = False) -> tuple[tuple[str, st
 def _first_facts(record: DiffRecord) -> list[tuple[str, str]]:
     """Return the answer, who is right, and the causes: what the answer does not say of them."""
     last = {one.hint: n for n, one in enumerate(record.causes)}  # with which each hint is given, once
-    first = answer(record) if record.figures is None else ""
-    facts = _accuracy(record) + [("answer", first)] * bool(first)
+    first = answer(record)
+    facts = [*_accuracy(record), ("answer", first)]
     for n, one in enumerate(record.causes):
         parts = (one.message * (one.message not in first), one.hint * (last[one.hint] == n))
         facts += [(one.kind.replace("_", " "), ": ".join(filter(None, parts)))] * any(parts)

@@ -8,23 +8,13 @@ from modelscope_cli.records.naming import counted
 from modelscope_cli.records.trials import GRADIENT, Trials
 from modelscope_cli.records.watch import FAULT, LEARNING, SOUND, UNKNOWN, TrainingFacts, TrainingFinding
 from modelscope_cli.rules.rule import rules_in
-from modelscope_cli.rules.training import (
-    bookkeeping,
-    data,
-    layers,
-    loss,
-    recipe,
-    time,
-    trial,
-    updates,
-    wiring,
-)
+from modelscope_cli.rules.training import bookkeeping, data, layers, loss, recipe, trial, updates, wiring
 from modelscope_cli.rules.training.progress import FEW_LABELS, MIN_STEPS, doubt, follow, labels_seen, proof
 from modelscope_cli.rules.training.rule_types import Case, Course, Link, TrainingRule, TrainingSighting
 
 Found = tuple[TrainingRule, TrainingSighting]
 NOT_FALLEN = "MS735"
-RULES = rules_in(TrainingRule, data, bookkeeping, wiring, layers, recipe, updates, loss, time, trial)
+RULES = rules_in(TrainingRule, data, bookkeeping, wiring, layers, recipe, updates, loss, trial)
 NOT_TRIED = Trials()
 # What makes channels die later on: predictions that have nothing to do with the targets, or only one class
 _DYING, _NO_DEATH = "MS731", {"MS736", "MS756"}
