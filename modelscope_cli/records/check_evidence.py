@@ -1,9 +1,10 @@
 """The evidence for the rules of `check`: all measurements of a model, as plain records."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from modelscope_cli.records.check import Accuracy, DatasetEvidence
-from modelscope_cli.records.grads import ActivationGradient, ParameterGradient
+from modelscope_cli.records.grads import ActivationGradient, ParameterGradient, zero_layers
 from modelscope_cli.records.run import Shape, Share
 from modelscope_cli.records.stats import ActivationStats, BatchNormDrift, InputStats
 from modelscope_cli.records.summary import LayerShape, SummaryTotals
@@ -239,3 +240,24 @@ class Evidence:
     def is_fresh(self) -> bool:
         """Whether there are batch norms and all of them are as initialised."""
         return bool(self.batch_norms) and all(one.is_fresh for one in self.batch_norms)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether a norm was changed by training."""
+        has_seen = any(not norm.is_fresh for norm in self.batch_norms)
+        return has_seen or any(norm.is_trained for norm in self.norms)
+
+    @property
+    def zero_layers(self) -> list[str]:
+        return zero_layers(self.backward.parameters if self.backward else ())
+
+    def silent_runs(self) -> Iterator[tuple[str, list[ActivationStats]]]:
+        """Yield runs of layers that output only zeros, each with the layer of zero weights before it, if any."""
+        cause, run, zero = "", list[ActivationStats](), self.zero_layers
+        for row in self.settled.activations if self.settled else ():
+            if row.name in zero or row.zero_fraction != 1:
+                yield cause, run
+                cause, run = row.name if row.name in zero else "", []
+            else:
+                run.append(row)
+        yield cause, run

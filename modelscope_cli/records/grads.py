@@ -3,10 +3,12 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 from typing import Annotated, ClassVar
 
 from modelscope_cli.records.display import Row, counter, figure, hidden, shape, share, words
-from modelscope_cli.records.naming import label_of, some
+from modelscope_cli.records.naming import label_of, rounded, some
 from modelscope_cli.records.run import HookReport, Record, Shape
 from modelscope_cli.records.stats import BatchNormDrift
 
@@ -199,9 +201,30 @@ class GradsRecord(Record):
     hooks: tuple[HookReport, ...] = ()
 
 
+_STEEP, _DEEP = 3.0, 4  # times from a layer to the one before it, in at least so many
+LOST = 1e4  # a fall over all layers from which a network of sigmoids did not learn with SGD
+
+
+def steady_fall(parameters: Sequence[ParameterGradient]) -> tuple[float, str]:
+    """Return how many times the gradient falls towards the input, and that in words, if in most of the layers it
+    does so steeply; else 1."""
+    rows = [row for row in parameters if row.grad_norm and is_judged(row.shape)]
+    norms = [(row.grad_norm or 0.0) if row.norm_before_clip is None else row.norm_before_clip for row in rows]
+    steps = [after / before for before, after in pairwise(norms)]
+    total, times = math.prod(steps), median(steps or [1.0])
+    if len(rows) < _DEEP or total <= _STEEP ** (_DEEP - 1) or times < _STEEP:
+        return 1.0, ""
+    ends = f"from {rows[-1].layer} to {rows[0].layer}"
+    return total, f"|g| falls {rounded(total)}x {ends}, about {rounded(times)}x a layer"
+
+
+def zero_layers(parameters: Sequence[ParameterGradient]) -> list[str]:
+    return [row.layer for row in parameters if row.weight_norm == 0 and row.name == f"{row.layer}.weight"]
+
+
 def where_zero(parameters: Sequence[ParameterGradient], activations: Sequence[ActivationGradient]) -> str:
     """Say in words which layers pass on nothing, so that no gradient reaches what is before them or after them."""
-    zero = [row.layer for row in parameters if row.weight_norm == 0 and row.name == f"{row.layer}.weight"]
+    zero = zero_layers(parameters)
     weighted = {row.layer for row in parameters if is_judged(row.shape)}
     # Of a row of layers that output zeros, only the first can be the cause.
     starts = zip(activations, (None, *activations), strict=False)

@@ -31,7 +31,7 @@ _OWN_NORMS = ("LayerNorm", "GroupNorm", "RMSNorm")  # whose statistics are those
 def _may_have_batch_norm(evidence: Evidence) -> bool:
     """Tell whether a layer may be a batch norm, of any library; without one, rules about them do not apply."""
     is_known = evidence.batch_norms or any("running_" in one.name for one in evidence.tensors)
-    if is_known or evidence.forward is None or _nothing_seen(evidence, 0):
+    if is_known or evidence.forward is None or _unseen(evidence, 0):
         return True
     types = (call.type.lower() for call in evidence.forward.flow if not call.type.startswith(_OWN_NORMS))
     return any("norm" in kind or "bn" in kind for kind in types)
@@ -50,7 +50,7 @@ def unused_statistics(evidence: Evidence) -> str | None:
     return "the batch norms have not seen a batch yet" if evidence.is_fresh else None
 
 
-def _nothing_seen(evidence: Evidence, threshold: float) -> str | None:
+def _unseen(evidence: Evidence, threshold: float) -> str | None:
     """Return why rules about layers cannot be judged, if none was seen running, as in an exported program."""
     assert evidence.forward is not None
     types = (*_WEIGHTED, *_NORMS, *RECTIFIERS, "Sigmoid", "Tanh")
@@ -63,7 +63,7 @@ def _too_few_values(evidence: Evidence, threshold: float) -> str | None:
     is_told = any(enough or (row.zero_fraction == 1 and row.numel >= ENOUGH_VALUES) for row, enough in rows)
     too_few = f"no ReLU channel has {ENOUGH_VALUES} values: give {ENOUGH_IMAGES} images"
     reason = None if is_told else too_few if rows else NO_RECTIFIER
-    return _nothing_seen(evidence, threshold) or reason
+    return _unseen(evidence, threshold) or reason
 
 
 def _too_few_images(evidence: Evidence, threshold: float) -> str | None:
@@ -137,17 +137,26 @@ def _dead_channels(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: share of dead channels, once there are 1000 values per channel or 100 images
     Source: SageMaker Debugger, DeadRelu: threshold_layer = 50 %
-    Hint: lower the learning rate, check the biases before it, or use a leaky activation
+    Hint: initialise weights of zero, lower the learning rate, check the biases before it, or use a leaky activation
     Why: a channel that never fires gets no gradient, so it never recovers, and its parameters are wasted
     Error if: the whole output of a layer is zero
     """
     for row, enough in _rectifiers(evidence):
-        share = _dead_share(row)
-        if row.zero_fraction == 1 and row.numel >= ENOUGH_VALUES and threshold < 1:
-            yield Sighting(label_of(row), 1.0, "the layer is dead: its output is always zero", ERROR)
-        elif enough and is_mostly_dead(row, threshold):
+        if (
+            enough
+            and is_mostly_dead(row, threshold)
+            and (row.zero_fraction != 1 or row.numel < ENOUGH_VALUES)
+        ):
             message = f"{row.dead_channels} of {row.channels} channels are always zero"
-            yield Sighting(label_of(row), share, message)
+            yield Sighting(label_of(row), _dead_share(row), message)
+    for cause, run in evidence.silent_runs():
+        names = [label_of(row) for row in run if is_rectifier(row.type) and row.numel >= ENOUGH_VALUES]
+        if names and threshold < 1:
+            more = f"; so is that of {counted(len(names) - 1, 'ReLU')} after it" if names[1:] else ""
+            words = f"the layer is dead: its output is always zero{more}"
+            if cause:
+                words = f"all its weights are zero, so the output of {some(names, 2)} is always zero"
+            yield Sighting(cause or names[0], 1.0, words, ERROR)
 
 
 @rule("MS203", "dead-units", WARNING, 0.99, most=1, needs=FORWARD, excuse=_too_few_values)
@@ -163,12 +172,11 @@ def _dead_units(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         alive = 1 - _dead_share(row)
         share = 1 - (1 - (row.zero_fraction or 0.0)) / alive if alive else 0.0
         if enough and share > threshold:
-            yield Sighting(
-                label_of(row), share, f"{percent(share, 1)} of the values outside dead channels are zero"
-            )
+            words = f"{percent(share, 1)} of the values outside dead channels are zero"
+            yield Sighting(label_of(row), share, words)
 
 
-@rule("MS204", "saturated", WARNING, 0.5, most=1, needs=FORWARD, excuse=_nothing_seen)
+@rule("MS204", "saturated", WARNING, 0.5, most=1, needs=FORWARD, excuse=_unseen)
 def _saturated(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """Most outputs of a sigmoid or tanh are where its derivative is below 1 % of the maximum.
 
@@ -181,12 +189,20 @@ def _saturated(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     for call in evidence.forward.flow:
         share = call.saturated_fraction
         if share is not None and share > threshold:
-            yield Sighting(
-                label_of(call), share, f"{percent(share, 1)} of the outputs of this {call.type} are saturated"
-            )
+            words = f"{percent(share, 1)} of the outputs of this {call.type} are saturated"
+            yield Sighting(label_of(call), share, words)
 
 
-@rule("MS205", "near-zero-activations", WARNING, 0.95, most=1, needs=FORWARD, excuse=_nothing_seen)
+@rule(
+    "MS205",
+    "near-zero-activations",
+    WARNING,
+    0.95,
+    most=1,
+    needs=FORWARD,
+    yields_to=("MS202",),
+    excuse=_unseen,
+)
 def _near_zero(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The output of a convolution, linear layer or norm is almost zero, or a trained block changes nothing.
 
@@ -210,6 +226,7 @@ def _near_zero(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             share = max(row.near_zero_fraction or 0.0 for row in (first, *others))
             seen = percent(first.near_zero_fraction or 0.0, 1)
             message = f"{seen} of the output is below {evidence.forward.near_zero:g} in magnitude"
+            message += ", as all its weights are zero" * (first.name in evidence.zero_layers)
             more = f"; also in {counted(len(others), 'layer')} after it" if others else ""
             yield Sighting(label_of(first), share, message + more)
 
@@ -219,7 +236,7 @@ _NO_CHANGE = 1e-3  # |output - input| / |input| of a block
 
 def idle_blocks(evidence: Evidence) -> dict[str, float]:
     """Return the outermost blocks of a trained model whose output is their input, with how much they change it."""
-    if evidence.forward is None or not (evidence.is_loaded or _is_trained(evidence)):
+    if evidence.forward is None or not (evidence.is_loaded or evidence.is_trained):
         return {}  # many are initialised so
     changes: dict[str, float] = {}
     for call in evidence.forward.flow:
@@ -434,16 +451,10 @@ def _foreign(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 def _no_trained_norm(evidence: Evidence, threshold: float) -> str | None:
     is_new = evidence.is_fresh or (evidence.norms and not evidence.batch_norms)
-    is_judged = evidence.untrained or _is_trained(evidence) or (evidence.is_loaded and is_new)
-    unjudged = (
-        "no norm was changed by training" if evidence.norms or _may_have_batch_norm(evidence) else NO_NORM
-    )
-    return _nothing_seen(evidence, threshold) or (None if is_judged else unjudged)
-
-
-def _is_trained(evidence: Evidence) -> bool:
-    has_seen = any(not norm.is_fresh for norm in evidence.batch_norms)
-    return has_seen or any(norm.is_trained for norm in evidence.norms)
+    is_judged = evidence.untrained or evidence.is_trained or (evidence.is_loaded and is_new)
+    has_norm = evidence.norms or _may_have_batch_norm(evidence)
+    unjudged = "no norm was changed by training" if has_norm else NO_NORM
+    return _unseen(evidence, threshold) or (None if is_judged else unjudged)
 
 
 @rule("MS209", "norm-as-made", WARNING, 0, needs=FORWARD, excuse=_no_trained_norm)
@@ -481,7 +492,7 @@ def _as_made(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         (name, words), *others = found
         n = len({*states, *parameters} & called)
         more = f"; so are those of {counted(len(others), 'other norm')} of {n}" if others else ""
-        if _is_trained(evidence):
+        if evidence.is_trained:
             yield Sighting(name, len(found), f"{words}, although the model is trained{more}", ERROR)
         else:
             message = f"{words}{more}: the weights of the file are untrained, or were saved before training"

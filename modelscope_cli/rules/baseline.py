@@ -137,9 +137,12 @@ def compare(
         if same:
             before = max(same, key=lambda one: _side(finding) * (one.value or 0.0))
             same.remove(before)
-            marked[i] = (
-                _worse(finding, before) if _is_worse(finding, before) else replace(finding, known=True)
-            )
+            marked[i] = replace(finding, known=True)
+            if _is_worse(finding, before):
+                was = "; the baseline has no value to compare it with"
+                if before.value is not None:
+                    was = f"; worse than in the baseline, which has {_in_unit_of(finding, before.value)}"
+                marked[i] = replace(finding, message=finding.message + was)
     judged = _judged(rules)
     return tuple(marked), tuple(one for rest in unmatched.values() for one in rest if one.code in judged)
 
@@ -153,13 +156,6 @@ def _by_place(known: Iterable[KnownFinding]) -> dict[tuple[str, str | None], lis
 
 def _judged(rules: Iterable[RuleInfo]) -> set[str]:
     return {rule.code for rule in rules if rule.judged}
-
-
-def _worse(finding: Finding, before: KnownFinding) -> Finding:
-    was = "; the baseline has no value to compare it with"
-    if before.value is not None:
-        was = f"; worse than in the baseline, which has {_in_unit_of(finding, before.value)}"
-    return replace(finding, message=finding.message + was)
 
 
 def _in_unit_of(finding: Finding, value: float) -> str:

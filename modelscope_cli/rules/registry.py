@@ -6,7 +6,7 @@ from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.records.findings import RuleList
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.rules import activations, behaviour, dataset, gradients, structure, training, weights
-from modelscope_cli.rules.rule import AnyRule, ListedRule, Rule, rules_in
+from modelscope_cli.rules.rule import AnyRule, Rule, rules_in
 
 RULES = rules_in(Rule, weights, activations, gradients, structure, behaviour)
 DATASET_RULES = rules_in(Rule, dataset)
@@ -22,7 +22,8 @@ def _find(word: str, rules: Sequence[AnyRule], where: str) -> AnyRule:
     for rule in rules:
         if word.strip().lower() in (rule.code.lower(), rule.name):
             return rule
-    raise _unknown(word, rules, where)
+    near = nearest(word, [rule.name for rule in rules])
+    raise UsageError(f"unknown rule '{word}' {where}".rstrip(), near or "modelscope check --list")
 
 
 def choose_rules(
@@ -52,19 +53,12 @@ def match_rules(typed: Iterable[str], rules: Sequence[AnyRule], where: str = "")
     Args:
         where: follows the typed word in the error: `in --select`.
     """
-    codes = {code for word in typed for code in _codes(word, rules, where)}
+    codes = set[str]()
+    for word in typed:
+        prefix = word.strip().upper()
+        started = [rule.code for rule in rules if prefix and rule.code.startswith(prefix)]
+        codes.update(started or [_find(word, rules, where).code])
     return tuple(rule for rule in rules if rule.code in codes)
-
-
-def _codes(word: str, rules: Sequence[AnyRule], where: str) -> list[str]:
-    prefix = word.strip().upper()
-    codes = [rule.code for rule in rules if prefix and rule.code.startswith(prefix)]
-    return codes or [_find(word, rules, where).code]
-
-
-def _unknown(word: str, rules: Sequence[ListedRule], where: str) -> UsageError:
-    near = nearest(word, [rule.name for rule in rules])
-    return UsageError(f"unknown rule '{word}' {where}".rstrip(), near or "modelscope check --list")
 
 
 EVERY = tuple(sorted((*EVERY_RULE, *training.RULES), key=lambda rule: rule.code))

@@ -176,6 +176,10 @@ def _from_table(table: dict[str, Any], path: Path) -> CheckSettings:
     baseline = _name(table, "baseline", where, "a file name", "known.json")
     model = _name(table, "model", where, "a model", "models/net.py:Net")
     checkpoint = _name(table, "checkpoint", where, "a file name", "last.pth")
+    file, _, attribute = (model or "").rpartition(
+        ":"
+    )  # a file, or in one; not a name or `package.module:attr`
+    is_file = file.endswith(".py") if attribute and file else (path.parent / (model or "")).exists()
     size = _name({"size": table.get("size") and str(table["size"])}, "size", where, "a size", "224")
     settings = CheckSettings(
         select=select,
@@ -185,7 +189,7 @@ def _from_table(table: dict[str, Any], path: Path) -> CheckSettings:
         baseline=path.parent / baseline if baseline else None,
         project=path,
         allow=tuple(_strings(table, "allow", where, "names", "timm.models.*")),
-        model=_from_here(path.parent, model) if model and _is_file(path.parent, model) else model,
+        model=_from_here(path.parent, model) if model and is_file else model,
         checkpoint=Path(_from_here(path.parent, checkpoint)) if checkpoint else None,
         size=size,
         images=tuple(
@@ -201,12 +205,6 @@ def _name(table: dict[str, Any], key: str, where: str, what: str, example: str) 
     if value is not None and (not isinstance(value, str) or not value):
         raise UsageError(f"'{key} = {value}' in {where} is not {what}", f'write {key} = "{example}"')
     return value
-
-
-def _is_file(folder: Path, model: str) -> bool:
-    """Tell whether a model is a file, or in one (`net.py:Net`), not a name or `package.module:attr`."""
-    file, _, attribute = model.rpartition(":")
-    return file.endswith(".py") if attribute and file else (folder / model).exists()
 
 
 def _from_here(folder: Path, name: str) -> str:

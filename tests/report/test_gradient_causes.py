@@ -1,5 +1,7 @@
 """The line under a table of gradients says where a gradient stops, if it is certain."""
 
+import re
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -155,7 +157,20 @@ def test_the_dead_layer_is_named_and_not_those_after_it(at, change, words):
     *[(nn.Sigmoid, 1, False), (nn.Tanh, 6, False), (nn.ReLU, 6, False)],
 ])  # fmt: skip
 def test_a_gradient_that_falls_steeply_from_layer_to_layer_is_told(kind, n, falls):
-    assert ("; |g| falls about " in facts_on_noise(chain(kind, n))["answer"]) is falls
+    model = chain(kind, n)
+    answer = facts_on_noise(model)["answer"]
+    ends = re.search(r"; \|g\| falls [\d.e+]+x from (\d+) to 1, about [\d.]+x a layer", answer)
+    assert (ends is not None and int(ends[1]) == len(model) - 1) is falls
+    assert ("no zero, vanishing" not in answer) is falls
+
+
+@pytest.mark.parametrize(("kind", "n", "is_lost"), [
+    *[(nn.Sigmoid, 7, True), (nn.Sigmoid, 1, False), (nn.Tanh, 12, False), (nn.ReLU, 12, False)],
+])  # fmt: skip
+def test_check_warns_of_a_gradient_that_falls_evenly_over_many_layers(kind, n, is_lost):
+    findings = ms.check(chain(kind, n), torch.randn(4, 3, 8, 8), select="MS302").findings
+    assert [one.layer for one in findings] == ["1"] * is_lost
+    assert all(" to 1, about " in one.message for one in findings)
 
 
 def test_a_layer_that_is_not_called_is_named_and_nothing_is_said_of_a_frozen_one():

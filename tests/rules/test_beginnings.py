@@ -99,6 +99,28 @@ def test_two_zero_layers_in_a_row_are_reported_as_dead_for_good():
     assert {place[:2] for place in found(model) if place[1] == "error"} == {("MS202", "error")}  # the cause
 
 
+def test_zero_weights_are_named_once_and_not_each_dead_layer_after_them():
+    net = network(nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU())
+    for layer in net[::2]:
+        nn.init.zeros_(layer.bias)
+    for bias in (0.0, -0.1):  # with the second the layer itself outputs no zeros
+        zero(net[2])
+        nn.init.constant_(net[2].bias, bias)
+        (one,) = (one for one in ms.check(net, noise(100, 8)).findings if one.severity == "error")
+        assert (one.code, one.layer) == ("MS202", "2")
+        assert one.message == "all its weights are zero, so the output of 3, 5 is always zero"
+
+
+def test_dead_layers_after_a_dead_one_are_counted():
+    net = network(nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU())
+    for layer in net[::2]:
+        nn.init.zeros_(layer.bias)
+    nn.init.constant_(net[0].bias, -100.0)
+    (one,) = ms.check(net, noise(100, 8), select="MS202").findings
+    assert one.layer == "1"
+    assert one.message == "the layer is dead: its output is always zero; so is that of 2 ReLUs after it"
+
+
 def test_a_dead_layer_is_an_error_and_some_dead_channels_are_a_warning():
     dead, half = network(nn.ReLU()), network(nn.ReLU())
     nn.init.constant_(dead[0].bias, -100.0)

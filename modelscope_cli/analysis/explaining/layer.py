@@ -206,7 +206,13 @@ def find_layer(
     """
     recorded = follow(scored, names, image)
     if wanted:
-        return _wanted(recorded, wanted)
+        for value, calls in reversed(recorded.names.returned_by.items()):
+            found = recorded.layout(value)
+            label = next((call.label for call in calls if call.label in wanted), None)
+            if found is not None and label is not None:
+                return ExplainedLayer(label, recorded.followed.places[value], found, "asked for")
+        message = f"layer '{wanted[0]}' has no spatial output that depends on the image"
+        raise CannotRunError(message, "leave out --layer")
     blind_layers: list[str] = []
     for value, layout in _candidates(recorded):
         name, why = recorded.name(value), _why(recorded, value, layout, blind_layers)
@@ -218,16 +224,6 @@ def find_layer(
             raise no_gradient(name)
         blind_layers.append(name)
     raise UnfitError("this model has no feature map that the whole score depends on", _NO_LAYER)
-
-
-def _wanted(recorded: RecordedPass, wanted: tuple[str, ...]) -> ExplainedLayer:
-    for value, calls in reversed(recorded.names.returned_by.items()):
-        layout = recorded.layout(value)
-        name = next((call.label for call in calls if call.label in wanted), None)
-        if layout is not None and name is not None:
-            return ExplainedLayer(name, recorded.followed.places[value], layout, "asked for")
-    message = f"layer '{wanted[0]}' has no spatial output that depends on the image"
-    raise CannotRunError(message, "leave out --layer")
 
 
 def _candidates(recorded: RecordedPass) -> Iterator[tuple[int, ImageLayout]]:

@@ -1,6 +1,6 @@
 """The maps of one image, and the receipt of each."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -129,7 +129,15 @@ def _outcomes(
     if not outcomes:
         raise _because(next(iter(unfit.values())), model)
     in_logits = [n for n, one in outcomes.items() if METHODS[n].units and (one.map.completeness or 0.0) <= 1]
-    blanks = _logits_of_nothing({METHODS[name].kind for name in in_logits}, scored, image)
+    # The logit at the baseline of a map in logits: a layer or an image of zeros
+    kinds = {METHODS[name].kind for name in in_logits}
+    baselines = (
+        scored.at(scored.find(scored, image), image, is_blank=True).score
+        if kind == LAYER
+        else scored.scores(torch.zeros_like(image))
+        for kind in kinds
+    )
+    blanks = dict(zip(kinds, numbers(baselines)(), strict=True))
     agreements = agreement({name: outcome.cells for name, outcome in outcomes.items()})
     for name, outcome in outcomes.items():
         due = question.logit - blanks[METHODS[name].kind] if name in in_logits else 0.0
@@ -150,17 +158,6 @@ def _because(error: UnfitError, model: nn.Module) -> UnfitError:
             message, "--checkpoint FILE   with trained weights; for torchvision models also --weights DEFAULT"
         )
     return error
-
-
-def _logits_of_nothing(kinds: Collection[str], scored: Scored, image: Tensor) -> dict[str, float]:
-    """Return the logit at the baseline of a map in logits: a layer or an image of zeros."""
-
-    def logit(kind: str) -> Tensor:
-        if kind == LAYER:
-            return scored.at(scored.find(scored, image), image, is_blank=True).score
-        return scored.scores(torch.zeros_like(image))
-
-    return dict(zip(kinds, numbers(map(logit, kinds))(), strict=True))
 
 
 _LEAST_CELLS = 9  # of fewer, the order may stay the same when half of the image is covered

@@ -320,7 +320,10 @@ class ParameterGradients:
     ) -> tuple[ParameterGradient, ...]:
         """Return one row a parameter, in execution order; `by_size` as in `mark_gradient`."""
         for entry in self._parameters:
-            entry.order = _order_of(entry.layer, orders)
+            around = entry.layer  # or its nearest parent that is called: attention calls no projection
+            while around not in orders and around:
+                around = around.rpartition(".")[0]
+            entry.order = orders.get(around, 0)
             entry.is_called = entry.layer in orders or entry.type in _HOLDERS
         pairs = zip(self._parameters, figures, strict=True)
         ordered = sorted(pairs, key=lambda pair: pair[0].order)
@@ -391,13 +394,6 @@ def _norm(tensor: Tensor) -> Tensor:
 def length(values: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return the root of the sum of squares, of complex numbers of their magnitudes."""
     return torch.linalg.vector_norm(values.abs() if values.is_complex() else values, dtype=dtype)
-
-
-def _order_of(layer: str, orders: Mapping[str, int]) -> int:
-    """Return the order of a layer's first call, or of its nearest called parent: attention calls no projection."""
-    while layer not in orders and layer:
-        layer = layer.rpartition(".")[0]
-    return orders.get(layer, 0)
 
 
 def global_norm(rows: Sequence[ParameterGradient], column: str) -> float:

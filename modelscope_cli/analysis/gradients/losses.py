@@ -62,7 +62,13 @@ class Criterion:
         self._reader = reader
         self._family, self._categories = reader.family, reader.categories
         self._aim = aim
-        self._custom = request.function or (_load_custom(request.name) if request.is_custom else None)
+        self._custom = request.function
+        if request.is_custom and not self._custom:
+            self._custom = import_object(request.name, "--loss")
+            if not callable(self._custom):
+                kind = with_article(type(self._custom).__name__)
+                message = f"loss '{request.name}' is {kind}, not a function"
+                raise UsageError(message, "--loss path/to/file.py:fn")
 
     def detection_label(self) -> int:
         """Return the label of the synthetic object: the target, or 1 by default."""
@@ -260,14 +266,6 @@ def _error(tensor: Tensor) -> Tensor:
 
 def _has_classes(tensor: Tensor) -> bool:
     return tensor.ndim >= 2 and tensor.shape[1] >= 2
-
-
-def _load_custom(spec: str) -> Callable[..., Any]:
-    function = import_object(spec, "--loss")
-    if not callable(function):
-        message = f"loss '{spec}' is {with_article(type(function).__name__)}, not a function"
-        raise UsageError(message, "--loss path/to/file.py:fn")
-    return function
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:

@@ -124,7 +124,10 @@ def check(
             raise
         load_error = error
         evidence = Evidence(missing=dict.fromkeys(needs - {"safety"}, error.message))
-        examined = Examined(_unloaded(safety.file), evidence)
+        file = safety.file
+        unloaded = ModelInfo("file", file, "not loaded", WeightsInfo(file, file, "not loaded"))
+        run = Run.of("check", unloaded, None, device="none", dtype="none", seed=0)
+        examined = Examined(run, evidence)  # a refused file is judged without loading it
     evidence, thresholds = replace(examined.evidence, safety=safety), settings.thresholds
     if evidence.forward is not None and not evidence.forward.is_finite:
         # Most rules cannot be judged then, and without this one a model that gives NaN would pass.
@@ -174,12 +177,6 @@ def _scan(model: Any, keywords: Keywords) -> Safety | None:
     else:
         return None
     return scan_checkpoint(file) if file is not None else None
-
-
-def _unloaded(file: str) -> Run:
-    """Return the header for a refused file, which is judged without loading it."""
-    model = ModelInfo("file", file, "not loaded", WeightsInfo(file, file, "not loaded"))
-    return Run.of("check", model, None, device="none", dtype="none", seed=0)
 
 
 def known_findings(path: Path | None, is_update: bool) -> CheckBaseline:

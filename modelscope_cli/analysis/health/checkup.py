@@ -369,7 +369,9 @@ class _Checkup:
                 gradients = self._differentiate(whole, ("*",) * is_frozen)
                 others = {row.name: row for row in gradients.parameters}
         layers = used_layers(self._model, (*rows, *others.values()))
-        return tuple(_of_another_output(row, others.get(row.name)) for row in rows), layers
+        unused = {row.name for row in rows if row.mark == "unused"}
+        used = unused & {name for name, row in others.items() if row.mark != "unused"}
+        return tuple(replace(row, mark="") if row.name in used else row for row in rows), layers
 
     def _differentiate(self, loss: LossRequest, train_only: tuple[str, ...] = ()) -> Gradients:
         has_own_loss = self._loaded.family == "detection"
@@ -388,11 +390,6 @@ class Steady(Intervention):
         if "drop" in kind or "stochasticdepth" in kind:
             module.eval()
         return ()
-
-
-def _of_another_output(row: ParameterGradient, other: ParameterGradient | None) -> ParameterGradient:
-    is_used = row.mark == "unused" and other is not None and other.mark != "unused"
-    return replace(row, mark="") if is_used else row
 
 
 def _reads_training(module: nn.Module) -> bool:

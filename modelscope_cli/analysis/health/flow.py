@@ -252,12 +252,11 @@ class OutputDiversity:
             image, row = [tensor[i] for tensor in inputs], output[i].detach()
             if self._first is None:
                 self._first = [tensor.clone() for tensor in image], row.clone()
-            elif _differ(image, self._first[0]) and row.shape == self._first[1].shape and row.numel():
+            elif row.shape == self._first[1].shape and row.numel():
+                pairs = zip(image, self._first[0], strict=True)
+                if not any(a.shape == b.shape and not torch.equal(a, b) for a, b in pairs):
+                    continue
                 self.largest = max(self.largest or 0.0, float((row - self._first[1]).abs().max()))
-
-
-def _differ(image: list[Tensor], other: list[Tensor]) -> bool:
-    return any(a.shape == b.shape and not torch.equal(a, b) for a, b in zip(image, other, strict=True))
 
 
 def noise_like(batch: Batch) -> Batch:

@@ -437,13 +437,12 @@ def resized(args: Arguments, batch: int | None) -> Arguments:
     def resize(value: Any) -> Any:
         if isinstance(value, list) and len(value) == before:
             return [value[n % before] for n in range(batch)]
-        return map_tensors(value, lambda _, tensor: _repeated(tensor, before, batch))
+        return map_tensors(value, repeat)
+
+    def repeat(path: str, tensor: Tensor) -> Tensor:
+        if tensor.ndim == 0 or len(tensor) != before:
+            return tensor
+        repeated = tensor[:1].expand(batch, *tensor.shape[1:])
+        return torch.empty_like(repeated) if tensor.is_meta else repeated
 
     return map_arguments(args, resize)
-
-
-def _repeated(tensor: Tensor, before: int, batch: int) -> Tensor:
-    if tensor.ndim == 0 or len(tensor) != before:
-        return tensor
-    repeated = tensor[:1].expand(batch, *tensor.shape[1:])
-    return torch.empty_like(repeated) if tensor.is_meta else repeated

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from modelscope_cli.hooks.layers import list_layers, tensors_in
@@ -132,7 +132,10 @@ class _OperatorCounter(FlopCounterMode):
         operators = torch.ops.aten
         attention = self.flop_registry[operators._scaled_dot_product_flash_attention]
         formulas = {f"_scaled_dot_product_{name}": attention for name in _ATTENTION}
-        formulas["mkldnn_rnn_layer"] = _lstm_flops
+        # oneDNN's fused LSTM, one direction of one layer
+        formulas["mkldnn_rnn_layer"] = lambda x, weight, recurrent, *rest, **named: (
+            2 * x.shape[0] * x.shape[1] * (weight.numel() + recurrent.numel())
+        )
         own = {getattr(operators, name): one for name, one in formulas.items() if hasattr(operators, name)}
         self.flop_registry = {**self.flop_registry, **own}
         self.mod_tracker = _NoTracker()  # type: ignore[assignment]
@@ -148,11 +151,6 @@ class _OperatorCounter(FlopCounterMode):
         if is_arithmetic and func_packet not in self.flop_registry:
             self.uncounted[name.removeprefix("aten.").rstrip("_")] += 1
         return super()._count_flops(func_packet, out, args, kwargs)  # type: ignore[no-untyped-call]
-
-
-def _lstm_flops(x: Tensor, weight: Tensor, recurrent: Tensor, *rest: Any, **named: Any) -> int:
-    """Return the operations of oneDNN's fused LSTM, one direction of one layer, for which torch has no formula."""
-    return 2 * x.shape[0] * x.shape[1] * (weight.numel() + recurrent.numel())
 
 
 class _NoTracker(nullcontext[None]):

@@ -59,7 +59,12 @@ def with_measured(
             if one == "time":
                 columns["time_ms"], timed_by = measure_times(loaded.module, args)
             else:
-                columns["receptive_field"] = _fields(loaded, args)
+                # The largest of every call; none without an image
+                sizes = columns["receptive_field"] = dict[_Key, tuple[int, int]]()
+                is_image = any(tensor.ndim == 4 for _, tensor in tensors_in(args))
+                of_outputs = fields_of_outputs(loaded.module, args) if is_image else {}
+                for (name, call, _), field in of_outputs.items():
+                    sizes[name, call] = max(field.largest(), sizes.get((name, call), (0, 0)))
             step()
 
     def filled(row: LayerShape) -> LayerShape:
@@ -67,15 +72,6 @@ def with_measured(
         return replace(row, **values)
 
     return tuple(map(filled, rows)), timed_by
-
-
-def _fields(loaded: LoadedModel, args: Arguments) -> dict[_Key, tuple[int, int]]:
-    """Return height and width of the largest receptive field in the output of every call; none without an image."""
-    sizes: dict[_Key, tuple[int, int]] = {}
-    if any(tensor.ndim == 4 for _, tensor in tensors_in(args)):
-        for (name, call, _), field in fields_of_outputs(loaded.module, args).items():
-            sizes[name, call] = max(field.largest(), sizes.get((name, call), (0, 0)))
-    return sizes
 
 
 # Proposals and anchors depend on the values in the image, which a tensor without data does not have.

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from modelscope_cli.records.check import CheckRecord
-from modelscope_cli.records.findings import Finding, RuleInfo
+from modelscope_cli.records.findings import RuleInfo
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report.check.table import check_sheet
 from modelscope_cli.report.listings import threshold_of
@@ -16,7 +16,10 @@ from modelscope_cli.report.sheet import Column, Sheet
 
 def sections(record: CheckRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the verdict, its findings, and every rule with its outcome, those that passed last and folded."""
-    cards = [finding(one, where=_where(one)) for one in record.findings]
+    cards = []
+    for one in record.findings:
+        line = f"{one.made_at.file}:{one.made_at.line}" if one.made_at is not None else ""
+        cards.append(finding(one, where=[line, "in the baseline" if one.known else ""]))
     findings = [Section("verdict", "Verdict", element("ul", *cards, class_="findings"))] if cards else []
     inputs = [
         pair
@@ -24,11 +27,6 @@ def sections(record: CheckRecord, embedded: EmbeddedImages) -> list[Section]:
         if pair[0].startswith(("accuracy", "input", "sizes", "modes"))
     ]
     return [*findings, Section("rules", "Rules", joined([facts(inputs), _rules(record)]))]
-
-
-def _where(one: Finding) -> list[str]:
-    line = f"{one.made_at.file}:{one.made_at.line}" if one.made_at is not None else ""
-    return [line, "in the baseline" if one.known else ""]
 
 
 def _rules(record: CheckRecord) -> Html:

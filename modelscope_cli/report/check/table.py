@@ -142,15 +142,11 @@ def _subject(record: CheckRecord) -> str:
 
 def _counted(record: CheckRecord) -> str:
     """Count the new findings: `1 error, 2 warnings`, empty if there are none."""
-    new = [finding for finding in record.findings if not finding.known]
-    n = {one: sum(_places(row) for row in new if row.severity == one) for one in ("error", "warning")}
+    n = {"error": 0, "warning": 0}
+    for one in record.findings:  # that after the last one that is shown says how many more there are
+        is_rest = one.layer is None and one.threshold is None and one.value is not None
+        n[one.severity] += 0 if one.known else int(one.value or 1) if is_rest else 1
     return ", ".join(counted(n[one], one) for one in n if n[one])
-
-
-def _places(finding: Finding) -> int:
-    """Return 1; for the finding after the last one that is shown, how many more there are."""
-    is_rest = finding.layer is None and finding.threshold is None and finding.value is not None
-    return int(finding.value or 1) if is_rest else 1
 
 
 def _dataset_facts(report: DatasetReport) -> Iterator[tuple[str, str]]:

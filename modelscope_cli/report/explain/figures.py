@@ -25,13 +25,6 @@ _MOST_METHODS = 12
 _MARKS = {PASSED: ("✓", "#2f7d4a"), WEAK: ("~", "#8a6100"), FAILED: ("✗", ACCENT)}
 
 
-def _fit(image: Tensor, width: float, most: float) -> tuple[float, float]:
-    """Return width and height of an image fitted into a size in inches, with a minimum for long images."""
-    height, long = image.shape[-2:]
-    scale = min(width / long, most / height)
-    return max(long * scale, 0.05), max(height * scale, 0.05)
-
-
 def draw_explanations(record: ExplainRecord, explained: Sequence[ExplainedImage]) -> Any:
     """Draw each image and its maps in the order of the table, in rows of at most five.
 
@@ -45,7 +38,10 @@ def draw_explanations(record: ExplainRecord, explained: Sequence[ExplainedImage]
     n_columns = min(len(methods) + 1, _COLUMNS)
     n_rows = -(-(len(methods) + 1) // n_columns)
     cell = min((_WIDTH - 2 * _MARGIN) / n_columns, _CELL if len(shown) > 1 else _CELL_OF_ONE)
-    sizes = [_fit(one.picture, cell - _GAP, 1.5 * cell) for one in shown]
+    sizes = []  # in inches, with a minimum for long images
+    for height, long in (one.picture.shape[-2:] for one in shown):
+        scale = min((cell - _GAP) / long, 1.5 * cell / height)
+        sizes.append((max(long * scale, 0.05), max(height * scale, 0.05)))
     # Failed tests are named below the maps
     are_failed = [any(outcome.receipt.failed for outcome in one.maps.values()) for one in shown]
     rooms = [(_NOTES + 1 if is_failed else 3) * _LINE for is_failed in are_failed]

@@ -1,7 +1,7 @@
 """The columns of `explain`."""
 
-from collections.abc import Sequence
-from statistics import fmean
+from collections import Counter
+from statistics import fmean, median
 from typing import Any
 
 from modelscope_cli.records.explain import (
@@ -150,51 +150,47 @@ def likelihood(one: ExplainRecord | ExplainedImage) -> str:
 
 
 def answer(record: ExplainRecord) -> str:
-    """Return the class, how many maps were tested and how they did, and what those that failed did not pass."""
-    share = likelihood(record)
+    """Return the class, where its evidence is, how many maps were tested, and which tests failed."""
     several = f"{record.images} images" + ("" if record.target_index is None else f", class {record.target}")
-    words = [f"{record.target}, {share}" if record.images == 1 else several]
-    rows, n = record.rows, len(record.rows)
+    head = f"{record.target}, {likelihood(record)}" if record.images == 1 else several
+    rows, tested = record.rows, counted(len(record.rows), "map")
     given = {word: [row for row in rows if _answered(row) == word] for word in (FAILED, WEAK, PASSED)}
     n_tested = sum(map(len, given.values()))
+    words: list[str] = []
     if record.receipt_kind == NONE:
-        words[0] += f": {counted(n, 'map')}, not tested"
+        tested += ", not tested"
     elif record.images > 1:
         alike: dict[str, list[str]] = {}
         for row in rows:
             alike.setdefault(graded(row.receipt.verdict), []).append(row.method)
-        words += [f"{', '.join(names)} {how}" for how, names in alike.items()]
+        (tested, *words) = (f"{', '.join(names)} {how}" for how, names in alike.items())
     elif not n_tested:
         reasons = dict.fromkeys(row.receipt.verdict.reason for row in rows if row.receipt.verdict)
-        words[0] += f": {counted(n, 'map')}, {_NOT_ALL}: {'; '.join(reasons)}"
+        tested += f", {_NOT_ALL}: {'; '.join(reasons)}"
     else:
-        grades = ", ".join(
-            f"{len(rows)} {grade}{_MEANT.get(grade, '')}" for grade, rows in given.items() if rows
-        )
-        words[0] += f": {n_tested} of {counted(n, 'map')} tested: {grades}"
+        grades = (f"{len(rows)} {grade}{_MEANT.get(grade, '')}" for grade, rows in given.items() if rows)
+        tested = f"{n_tested} of {tested} tested: {', '.join(grades)}"
         for row in given[FAILED]:
             failed = [one.test for one in row.receipt.tests if one.answer == FAILED]
             words.append(f"{row.method} fails {', '.join(failed)}")
         rest = [row.method for row in rows if _answered(row) not in given]
         words += [f"{_NOT_ALL}: {', '.join(rest)}"] if rest else []
-    if places := _places(rows):
-        place, methods = next(iter(places.items()))
-        maps = f"{len(methods)} of {counted(sum(map(len, places.values())), 'map')}"
-        sure = sum(_answered(row) == PASSED for row in rows if row.method in methods)
-        maps += f", {sure or 'none'} of which passed" * (sure < len(methods) and n_tested > 0)
-        words.append(f"evidence: {place} ({maps})")
+    boxes = [(row.where, row) for row in rows if row.where and not row.receipt.failed]
+    if boxes:
+        counts = Counter(box.place for box, _ in boxes)
+        place = max(counts, key=lambda one: (counts[one], one != SCATTERED))
+        maps = f"{counts[place]} of {counted(len(boxes), 'map')}"
+        sure = sum(_answered(row) == PASSED for box, row in boxes if box.place == place)
+        maps += f", {sure or 'none'} of which passed" * (sure < counts[place] and n_tested > 0)
+        share = numbers.percent(median(box.share for box, _ in boxes if box.place == place))
+        head += f": the evidence is {_AT.get(place, 'in the ')}{place} ({share} of the image; {maps})"
+    words = [f"{head}{';' if boxes or record.images > 1 else ':'} {tested}", *words]
     words += ["the weights are random"] if record.run.model.weights.resolved == "random" else []
     words += [] if record.passed else ["the requirement is not met"]
     return "; ".join(words)
 
 
-def _places(rows: Sequence[Explanation]) -> dict[str, list[str]]:
-    """Return the methods by the place that their maps name, that of most maps first; without maps that failed."""
-    places: dict[str, list[str]] = {}
-    for row in rows:
-        if row.where and not row.receipt.failed:
-            places.setdefault(row.where.place, []).append(row.method)
-    return dict(sorted(places.items(), key=lambda one: (-len(one[1]), one[0] == SCATTERED)))
+_AT = {SCATTERED: "", "top": "at the ", "bottom": "at the ", "left": "on the ", "right": "on the "}
 
 
 def _answered(row: Explanation) -> str | None:

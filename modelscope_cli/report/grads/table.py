@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from statistics import median
 
 from modelscope_cli.records.grads import (
@@ -14,6 +13,7 @@ from modelscope_cli.records.grads import (
     GradTotals,
     ParameterGradient,
     is_judged,
+    steady_fall,
     where_zero,
 )
 from modelscope_cli.records.naming import counted, output_label_of, rounded, some
@@ -22,7 +22,6 @@ from modelscope_cli.report.numbers import drift_facts, headline, hook_facts, not
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 Row = ParameterGradient | ActivationGradient
-_STEEP, _DEEP = 3.0, 4  # times from a layer to the one before it, in at least so many
 _OUTSIZED, _LEAST_GAIN = 20, 10  # times the median of all layers; at most 2 in those that torch initialises
 _LARGE = 1000.0  # times the gradient at the output: no fault of deep nets, but not found to be in order
 
@@ -175,13 +174,10 @@ def _outsized(rows: Sequence[ParameterGradient]) -> str:
 
 def _falling(record: GradsRecord) -> str:
     """Say how the gradient falls towards the input, if in most of the layers it does so steeply."""
-    norms = [row.grad_norm for row in record.parameters if row.grad_norm and is_judged(row.shape)]
-    times = median([later / earlier for earlier, later in pairwise(norms)] or [1.0])
-    is_steep = len(norms) >= _DEEP and norms[-1] > _STEEP ** (_DEEP - 1) * norms[0] and times >= _STEEP
-    if not is_steep or "fresh_batch_norms" in {one.code for one in record.run.warnings}:
+    words = steady_fall(record.parameters)[1]
+    if not words or "fresh_batch_norms" in {one.code for one in record.run.warnings}:
         return ""
-    remedy = f": try {_remedy(record, 'vanishing')}" * (not any(map(_is_marked, record.parameters)))
-    return f"|g| falls about {rounded(times)}x from each layer to the one before it{remedy}"
+    return words + f": try {_remedy(record, 'vanishing')}" * (not any(map(_is_marked, record.parameters)))
 
 
 def _marked(record: GradsRecord) -> str:
@@ -200,6 +196,7 @@ def _marked(record: GradsRecord) -> str:
         why = f", as the output explodes{other}" if "large_scores" in codes else ""
         return f"not judged: the gradient of the loss at the output is zero or not finite{why}"
     kinds = "zero" if "fresh_batch_norms" in codes else "zero, vanishing or exploding"
+    kinds = "zero or exploding" if _falling(record) else kinds
     told = [f"no {kinds} gradient in {counted(n, 'parameter')}", *counts]
     times = (_unclipped(record.totals) or 0.0) / at_output
     if times > _LARGE:

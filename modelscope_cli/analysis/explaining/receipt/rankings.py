@@ -39,12 +39,11 @@ def spearman(a: Tensor, b: Tensor) -> float | None:
     """Return the rank correlation of two maps of one shape, ties at their mean rank; None if flat or not finite."""
     if not (a.isfinite().all() and b.isfinite().all()):
         return None
-    first, second = (_centred_ranks(x) for x in (a, b))
+    ranks = []
+    for one in (a, b):
+        _, groups, counts = one.detach().cpu().flatten().unique(return_inverse=True, return_counts=True)
+        ends = counts.cumsum(0).double()
+        ranks.append((ends - (counts - 1) / 2)[groups] - (one.numel() + 1) / 2)
+    first, second = ranks
     length = first.norm() * second.norm()
     return (first @ second / length).clamp(-1, 1).item() if length > 0 else None
-
-
-def _centred_ranks(scores: Tensor) -> Tensor:
-    _, groups, counts = scores.detach().cpu().flatten().unique(return_inverse=True, return_counts=True)
-    ends = counts.cumsum(0).double()
-    return (ends - (counts - 1) / 2)[groups] - (scores.numel() + 1) / 2
