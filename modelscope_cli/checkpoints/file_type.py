@@ -140,8 +140,8 @@ def damaged(path: Path, reason: object, kind: str = "checkpoint") -> CannotRunEr
             )
         hint = ask_for_tensors(path) if kind == "checkpoint" else f"ls -l {shlex.quote(str(path))}"
         return CannotRunError(f"{kind} '{path}' cannot be read: {what}", hint)
-    message = f"{kind} '{path}' is damaged or truncated: {what}"
-    return CannotRunError(message, f"download the file again; this one has {path.stat().st_size} bytes")
+    hint = f"download or save the file again; this one has {path.stat().st_size} bytes"
+    return CannotRunError(f"{kind} '{path}' is damaged or truncated: {what}", hint)
 
 
 def _words(reason: object) -> str:

@@ -172,7 +172,7 @@ def _find(file: IO[bytes], n_file: int) -> tuple[int, int, int, int]:
     tail = file.read(n_tail)
     at = tail.rfind(b"PK\x05\x06")
     if at < 0 or len(tail) - at < _END.size:
-        raise ValueError("no zip directory at its end")
+        raise ValueError("it ends without a zip directory, so a part is missing")
     *_, n_entries, n_directory, begin, _ = _END.unpack_from(tail, at)
     end = n_file - n_tail + at
     if end < _LOCATOR64.size:

@@ -175,8 +175,7 @@ def check(
     words = [word for word in (first, *(images or ())) if word is not None]
     if list_:
         return _list([*words, *(select or ())], format, show)
-    junit = Format(render_junit, ".xml", "review")
-    where = show.begin(format, {**CI_FORMATS, "junit": junit})
+    where = show.begin(format, {**CI_FORMATS, "junit": Format(render_junit, ".xml", "review")})
     where.layout.check(COLUMNS)
     settings = read_settings(
         Path.cwd(),

@@ -164,8 +164,7 @@ def _sarif_rule(rule: RuleText) -> dict[str, Any]:
 
 
 def _sarif_result(problem: Problem, rule_index: int, identity: str, file: str) -> dict[str, Any]:
-    at = {"uri": quote(Path(file).as_posix())}
-    place = {"artifactLocation": at, "region": {"startLine": problem.line}}
+    place = {"artifactLocation": {"uri": quote(Path(file).as_posix())}, "region": {"startLine": problem.line}}
     location: dict[str, Any] = {"physicalLocation": place}
     if problem.where:
         location["logicalLocations"] = [{"fullyQualifiedName": plain(problem.where)}]
@@ -253,8 +252,7 @@ def render_junit(review: Review) -> str:
 
 
 def _line(problem: Problem) -> str:
-    where = f"{problem.where}: " * bool(problem.where)
-    return plain(f"{where}{problem.message}") + " (known)" * problem.is_known
+    return plain(f"{problem.where}: " * bool(problem.where) + problem.message) + " (known)" * problem.is_known
 
 
 def _lines(problems: list[Problem]) -> str:

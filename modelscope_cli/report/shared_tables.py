@@ -147,7 +147,7 @@ def review_files(source: str, files: Sequence[Safety], rules: Sequence[RuleText]
     not_read = {file.file: "; ".join(file.errors) for file in files if file.errors}
     unread = [f"{file}: {text}" for file, text in not_read.items()]
     n, n_unread = counted(len(files), "file"), len(unread)
-    clean = f"nothing found in {len(files) - n_unread} of {n}"
+    clean = f"nothing found in {len(files) - n_unread} of {n} (code only; values are not judged)"
     outcome = f"{n_failed} of {n} failed" if n_failed else clean
     return Review(
         command="weights",

@@ -55,6 +55,9 @@ def destination(
     """Check the output options before anything runs. `more`: formats that only this command has, by name."""
     formats = {**FORMATS, **(more or {})}
     if format not in ("auto", *formats):
+        if format in ("github", "gitlab", "sarif", "junit"):
+            hint = f"modelscope check --help   has --format {format}, and --min-accuracy"
+            raise UsageError(f"'{format}' is not a format of this command", hint)
         raise unknown("a format", format, ("auto", *formats))
     if is_json:
         if format not in ("auto", "json"):

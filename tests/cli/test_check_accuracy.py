@@ -64,8 +64,17 @@ def test_the_accuracy_is_that_of_predict(run, place, weights, n_right):
     *[("0", "wrong", 0), ("0.01", "wrong", 1), ("1", "right", 0), ("1.01", "right", 2), ("-1", "right", 2)],
 ])  # fmt: skip
 def test_the_budget_decides_the_exit_code(run, place, limit, weights, code):
-    outcome = checked(run, weights, f"{LABELS} --min-accuracy={limit} --select MS506", expect=code)
-    assert ("MS506" in outcome.out) is (code == 1)
+    outcome = checked(run, weights, f"{LABELS} --min-accuracy={limit} --select MS506 -f github", expect=code)
+    assert ("title=MS506" in outcome.out) is (code == 1)
+    assert ("accuracy: " in outcome.out) is (code < 2)
+    assert ("passed: nothing found; accuracy: " in outcome.out) is (code == 0)
+
+
+def test_a_format_for_ci_hosts_that_a_command_lacks_names_the_one_that_has_it(run):
+    refused = run("predict net.py:Colour val --format github", expect=2).err
+    assert "'github' is not a format of this command" in refused
+    assert "hint: modelscope check --help   # has --format github, and --min-accuracy" in refused
+    assert "one of auto" in run("predict net.py:Colour val --format githab", expect=2).err
 
 
 def test_without_the_names_of_the_classes_it_says_what_to_type(run, place):

@@ -122,7 +122,7 @@ def test_a_file_that_is_not_judged_does_not_pass(run, files):
     run("weights . --scan --fail-on unknown", expect=1)
     told = run("weights . --scan --format github", expect=4).out
     assert told.count("::error file=model.gguf,line=1,title=not judged::") == 1
-    assert "nothing found in 2 of 3 files; 1 not judged" in told
+    assert "nothing found in 2 of 3 files (code only; values are not judged); 1 not judged" in told
 
 
 def test_an_archive_is_described_as_torch_loads_it(run, cwd):
@@ -374,4 +374,5 @@ def test_never_fails_only_where_nothing_could_be_scanned(run, files):
 def test_a_damaged_file_is_told_once(run, files):
     (files / "cut.pt").write_bytes((files / "good.pt").read_bytes()[:-40])
     told = run("weights cut.pt", expect=4).err
-    assert told.count("no zip directory at its end") == 1
+    assert told.count("it ends without a zip directory, so a part is missing") == 1
+    assert "hint: download or save the file again; this one has" in told

@@ -172,9 +172,8 @@ def _dataset_facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
 def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
     facts = list(_hints(record).items())
     if (one := record.accuracy) is not None:
-        images = counted(one.images, "image")
-        chance = f"chance {numbers.percent(one.chance)}"
-        facts.append(("accuracy", f"{numbers.percent(one.right.value)} of {images} ({chance})"))
+        words = f"{counted(one.images, 'image')} (chance {numbers.percent(one.chance)})"
+        facts.append(("accuracy", f"{numbers.percent(one.right.value)} of {words}"))
     facts += [("within budget", rule.measured) for rule in record.rules if rule.measured]
     facts += input_facts(record.inputs)
     facts += _dataset_facts(record.dataset) if record.dataset is not None else ()
@@ -201,6 +200,7 @@ def review(record: CheckRecord, failure: str = "") -> Review:
     model = record.run.model
     typed = next(filter(os.path.isfile, (model.weights.requested, model.name.rpartition(":")[0])), None)
     about = in_repository(typed) or typed
+    facts = [f"{name}: {text}" for name, text in _facts(record) if name in ("accuracy", "within budget")]
     told = {notice for row in record.findings for notice in _WARNED.get(row.code, ())}
 
     def problem(row: Finding) -> Problem:
@@ -218,7 +218,7 @@ def review(record: CheckRecord, failure: str = "") -> Review:
         checkpoint=model.weights.resolved if model.weights.origin == "checkpoint" else "",
         rules=record.rules,
         problems=tuple(map(problem, record.findings)),
-        outcome=sentence(record),
+        outcome="; ".join([sentence(record), *facts]),
         not_judged=tuple(unjudged_reasons(record)),
         not_judged_title=f"not judged: {len(record.unjudged)} of {len(record.rules)} rules",
         warnings=tuple(one for one in record.run.warnings if one.code not in told),
