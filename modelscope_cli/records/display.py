@@ -57,7 +57,7 @@ def report() -> Any:
 
 
 _INSTEAD = dict.fromkeys(("df", "to_df", "to_pandas"), "pandas.DataFrame(record.to_rows())")
-_INSTEAD["accuracy"] = "record.truth.accuracy of predict(..., truth='folders')"
+_INSTEAD |= {"accuracy": "record.truth.accuracy of predict(..., truth='folders')", "rows": "record.to_rows()"}
 _ASKED: ContextVar[frozenset[str]] = ContextVar("asked", default=frozenset())
 
 

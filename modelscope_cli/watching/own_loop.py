@@ -107,8 +107,8 @@ class WatchedLoop:
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the record so far: `findings`, `plot`, `save`, `to_html`."""
-        if name.startswith("_") or not hasattr(WatchRecord, name):
-            raise AttributeError(f"{type(self).__name__} has no '{name}'; its record() has the results")
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no '{name}'")
         return getattr(self.record(), name)
 
     def __getitem__(self, key: str | int | slice) -> Any:

@@ -137,7 +137,9 @@ def test_a_watched_loop_has_the_verdict_of_its_record_when_it_has_ended(tmp_path
     assert watched.verdict == watched.record().verdict
     assert repr(watched) == f"WatchedLoop({watched.verdict}, 3 steps; its record() has the results)"
     assert watched.findings == watched.record().findings
-    with pytest.raises(AttributeError, match=r"has no 'figure'; its record\(\)"):
+    with pytest.raises(AttributeError, match=r"^WatchRecord has no 'rows': record.to_rows\(\)$"):
+        watched.rows  # noqa: B018
+    with pytest.raises(AttributeError, match=r"^WatchRecord has no 'figure'$"):
         watched.figure  # noqa: B018
     watched.to_html(tmp_path / "page.html")
     assert ms.read(tmp_path / "page.html").steps == 3
