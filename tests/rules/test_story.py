@@ -252,6 +252,15 @@ def test_values_that_explode_are_an_error_where_the_loss_is_no_better_than_at_fi
     assert [(one.code, one.severity) for one in judged(record).findings] == [("MS706", severity)]
 
 
+@pytest.mark.parametrize(("last", "severity"), [(2.27, ERROR), (2.15, WARNING)])
+def test_a_loss_hardly_below_that_of_guessing_is_no_better_than_it(last: float, severity: str) -> None:
+    values = (2.4, *(last + 0.9 * last * (-1) ** i for i in range(39)))
+    seen = criterion(value=(*values, *values[1:21]), accuracy=(None,) * N)
+    changes = {"layers": (layer(std=from_step(1.0, 5000.0)), LAYERS[2]), "criteria": (seen,)}
+    record = training(steps=40, loss=(loss(values),), lr=(loss((0.1,) * 40),), **changes)
+    assert [one.severity for one in judged(record).findings if one.code == "MS706"] == [severity]
+
+
 def test_findings_about_data_come_first() -> None:
     spoilt = training(**SYMPTOMS, inputs=(entering(std=(0.0,) * N, min=(0.0,) * N, max=(0.0,) * N),))
     assert told(spoilt)[0] == ("MS727", None)

@@ -25,7 +25,7 @@ _CORRELATED = 1.5  # factor of the standard error, as successive losses are corr
 _FALL = 0.05  # least fall, as a share of the loss at first
 _FLAT = 0.1  # largest fall of a flat loss, as a share of the loss at first
 _WARM = 0.1  # share of the highest learning rate; steps before it are warm-up
-_AT_CHANCE = 0.97  # share of the cost of guessing; above it nothing has been learnt yet
+AT_CHANCE = 0.97  # share of the cost of guessing; above it nothing has been learnt yet
 _LONG = 150  # steps after which a flat loss at the cost of guessing shows that nothing is learnt
 _GOES_ON = 0.1  # share of the whole fall
 _RISEN = 1.5  # times the very first loss
@@ -276,7 +276,7 @@ def _learns(
         if accuracy - _SURE * error > guessed + _MARGIN:
             return True
         if accuracy + 2 * error < guessed + 2 * _MARGIN and guessed < 1 - 2 * _MARGIN:
-            is_below = bool(chance and course.has_fallen and course.end + course.error < _AT_CHANCE * chance)
+            is_below = bool(chance and course.has_fallen and course.end + course.error < AT_CHANCE * chance)
             is_open = is_below or (
                 course.is_falling and course.end > (chance or 0.0) and guessed > _IMBALANCED
             )
@@ -288,7 +288,7 @@ def _learns(
             return True
         if course.end - course.error > chance:
             return None if course.is_falling and accuracy is None and course.end < _GROWN * chance else False
-        if course.has_fallen and course.end + course.error < _AT_CHANCE * chance:
+        if course.has_fallen and course.end + course.error < AT_CHANCE * chance:
             return True
         is_flat = course.n >= _LONG and abs(course.middle - course.end) < 2 * course.error
         return False if course.has_fallen is False or is_flat else None

@@ -22,7 +22,7 @@ from modelscope_cli.records.watch import (
     labelling,
 )
 from modelscope_cli.rules.rule import ListedRule, texts_of
-from modelscope_cli.rules.training.progress import MIN_STEPS, CourseOfTraining
+from modelscope_cli.rules.training.progress import AT_CHANCE, MIN_STEPS, CourseOfTraining
 
 LASTING = 3  # records in a row up to the last of the run that make a state
 SURE = 4  # steps with an output of zeros: of 175 healthy runs one had it for three, and none for longer
@@ -79,7 +79,7 @@ class Case:
     @property
     def is_no_better(self) -> bool:
         """Whether the last losses are no better than the first or than guessing; False if the training learns."""
-        main, chance = self.progress.main, self.progress.chance or math.inf
+        main, chance = self.progress.main, AT_CHANCE * (self.progress.chance or math.inf)
         return (
             self.progress.learns is not True and main is not None and main.end >= min(main.first, chance) > 0
         )
