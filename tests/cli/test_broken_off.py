@@ -106,8 +106,8 @@ def test_a_check_of_images_keeps_what_it_has_read(tmp_path, monkeypatch):
             Image.fromarray(noise).save(tmp_path / "photos" / kind / f"{n}.png")
     looks = check_images._looks
 
-    def press(files):
-        for n, look in enumerate(looks(files)):
+    def press(files, is_compared):
+        for n, look in enumerate(looks(files, is_compared)):
             if n == 2:
                 signal.raise_signal(signal.SIGINT)
             yield look
