@@ -137,7 +137,7 @@ def _dead_channels(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: share of dead channels, once there are 1000 values per channel or 100 images
     Source: SageMaker Debugger, DeadRelu: threshold_layer = 50 %
-    Hint: initialise weights of zero, lower the learning rate, check the biases before it, or use a leaky activation
+    Hint: lower the learning rate, check the biases before it, use a leaky activation, or re-initialise zero weights
     Why: a channel that never fires gets no gradient, so it never recovers, and its parameters are wasted
     Error if: the whole output of a layer is zero
     """
