@@ -310,7 +310,9 @@ def gets_through(model: nn.Module, args: Arguments, layer: str) -> bool:
     class ThroughError(Exception):
         pass
 
-    def stop(*_: Any) -> None:
+    def stop(layer: nn.Module, inputs: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and output.dtype == torch.uint8:
+            raise TypeError  # on meta, a layer without a bias takes bytes
         raise ThroughError
 
     def run(twin: nn.Module, args: Arguments) -> bool:

@@ -85,6 +85,11 @@ def test_images_that_the_model_does_not_take_as_they_are(given, message):
     assert ms.stats(NET, written).run.input.shape[0][-3:] == (3, 8, 6)
 
 
+def test_bytes_are_refused_by_a_layer_without_a_bias_too():
+    with pytest.raises(UsageError, match="is of bytes"):
+        ms.stats(nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.ReLU()), BYTES)
+
+
 @pytest.mark.parametrize(("call", "message", "hint"), [
     (lambda: ms.stats(Net), "'Net' is a class", "give Net()"),
     (lambda: ms.watch(Net, None), "the class Net is not a torch.nn.Module", "pass a torch.nn.Module"),
