@@ -145,7 +145,7 @@ def _fit(
         return list(written), []
     columns = [replace(one, width=min(one.width, _SENTENCE)) if one.column.wraps else one for one in written]
     dropped: list[_Written] = []
-    least = {"type": _SHORT_TYPE} | {"name": _SHORT_NAME} if can_cut else {"type": _SHORT_TYPE}
+    least = {"type": _SHORT_TYPE} | ({"name": _SHORT_NAME} if can_cut else {})
     while (spare := width + _GAP - sum(one.width + _GAP for one in columns)) < 0:
         last = max(columns, key=lambda one: one.column.rank)
         long = next((one for one in columns if one.width > least.get(one.column.key, one.width)), None)

@@ -86,9 +86,8 @@ def stdout() -> IO[str]:
 
 def begin_work(*, is_alone: bool = True) -> None:
     """Show activity if the command takes a while, see `live.Busy`; what a model prints goes to stderr."""
-    if is_alone or settings.argv[:1] != (
-        "watch",
-    ):  # whose script writes above a table as it would without us
+    # The script of `watch` writes above a table as it would without us
+    if is_alone or settings.argv[:1] != ("watch",):
         settings.out, sys.stdout = stdout(), sys.stderr
     if not (settings.is_quiet or settings.is_silent):
         _BUSY.start("loading")

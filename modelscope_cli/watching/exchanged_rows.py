@@ -75,7 +75,7 @@ class Tape(threading.local):
         self._forget()
 
     def _forget(self) -> None:
-        self.outputs, self._calls = [], list[tuple[Any, Any, Any, Any]]()
+        self.outputs, self._calls = [], list[Call]()
         self._derived: dict[int, Tensor] = {}  # from an output, by id
         self._owners: dict[int, WatchedModel] = {}  # of the outputs, by id
         self._is_barred = False

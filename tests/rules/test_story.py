@@ -206,8 +206,11 @@ def test_what_was_there_before_values_became_non_finite_is_the_cause() -> None:
 
 def test_a_code_review_says_since_when_once() -> None:
     record = training(failing=True, layers=DYING, **LARGE)
-    problems = review(replace(record, findings=judged(record).findings), (), None).problems
-    assert {one.message.count("since step") for one in problems} == {0, 1}
+    first, *others = judged(record).findings
+    other = replace(first, message="0 since step 12", since_step=1)  # not the same step
+    problems = review(replace(record, findings=(other, first, *others)), (), None).problems
+    assert problems[0].message.startswith("0 since step 12, since step 1")
+    assert {one.message.count("since step") for one in problems[1:]} == {0, 1}
 
 
 def test_broadcasting_explains_only_what_predictions_near_the_mean_of_the_targets_show() -> None:

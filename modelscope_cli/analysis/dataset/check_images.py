@@ -121,7 +121,7 @@ def examine_images(
 
 
 def _sets(folders: Sequence[str], against: Sequence[str]) -> list[Sequence[str]]:
-    """Return the words of each data set: `folders`, each folder or glob of `against`, and its files as one."""
+    """Return what was typed for each data set: `folders`, each folder or glob of `against`, its files as one."""
     for n, word in enumerate(against):
         if os.path.isdir(word) and os.path.realpath(word) in map(os.path.realpath, (*folders, *against[:n])):
             hint = f"modelscope check {shlex.quote(word)}   finds the copies inside it"

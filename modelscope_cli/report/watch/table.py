@@ -1,6 +1,7 @@
 """The table of `watch`: the first and last values of each layer, and the verdict below."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -143,8 +144,8 @@ def review(record: WatchRecord, rules: Sequence[RuleText], script: str | None) -
         name, _, line = (row.place or "").rpartition(":")
         is_here = script is not None and name in ("", Path(script).name)
         file = in_repository(script) if is_here and script is not None else None
-        since = f", since step {row.since_step}" * (row.since_step is not None)
-        since *= since[2:] not in row.message
+        is_told = row.since_step is None or re.search(rf"since step {row.since_step}\b", row.message)
+        since = "" if is_told else f", since step {row.since_step}"
         cause = f"; follows from {row.follows}" if row.follows else ""
         message = f"{row.message}{since}{cause}" + (f" ({row.place})" if row.place and not is_here else "")
         line_of_file = int(line) if file and line.isdecimal() else 1

@@ -270,8 +270,8 @@ def zeros_since(layer: WatchedLayer, is_wrong: Callable[[float], bool]) -> int |
 
 def share_of_steps(steps: Sequence[int], is_wrong: Sequence[bool]) -> float:
     """Return the share of a run's steps for which a condition holds; a record counts for those up to the next."""
+    if not steps:
+        return 0.0
     lengths = [after - step for step, after in pairwise(steps)]
-    lengths += lengths[-1:] or [1] * len(steps)
-    return sum(length for length, wrong in zip(lengths, is_wrong, strict=True) if wrong) / max(
-        sum(lengths), 1
-    )
+    lengths.append(lengths[-1] if lengths else 1)
+    return sum(length for length, wrong in zip(lengths, is_wrong, strict=True) if wrong) / sum(lengths)
